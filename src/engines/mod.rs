@@ -1,0 +1,1 @@
+//! Crypto engines: what this machine has, and why not the rest.

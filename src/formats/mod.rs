@@ -1,0 +1,1 @@
+//! Formats other than LUKS.

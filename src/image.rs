@@ -1,0 +1,1 @@
+//! Disk images as people have them: partitions inside, and foreign formats by name.

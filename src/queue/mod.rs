@@ -1,0 +1,12 @@
+//! The path of a request: planned on the sector grid, ordered, read or written, and encrypted or
+//! decrypted in place.
+//!
+//! [`Device`] is the face that [`crate::nbd`] and [`crate::attach`] see.
+
+mod device;
+mod request;
+mod stats;
+
+pub use device::{Device, DeviceOptions};
+pub use request::{Completions, Operation, Request};
+pub use stats::Stats;

@@ -1,0 +1,1 @@
+//! Listeners, connections, signals: a device served until it is told to end.
