@@ -42,7 +42,11 @@ pub struct Buffer {
 impl BufferPool {
     /// A pool that lets at most `limit_bytes` be out at a time.
     pub fn new(limit_bytes: usize) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::default(), returned: Condvar::new(), limit_bytes })
+        Arc::new(Self {
+            state: Mutex::default(),
+            returned: Condvar::new(),
+            limit_bytes,
+        })
     }
 
     /// A buffer of `len_bytes`, contents unspecified. Waits while the limit is reached; one
@@ -85,7 +89,11 @@ impl BufferPool {
         }
         drop(state);
         let pages = kept.unwrap_or_else(|| Pages::map(class_bytes(class)));
-        Buffer { pages: Some(pages), len_bytes, pool: Arc::clone(self) }
+        Buffer {
+            pages: Some(pages),
+            len_bytes,
+            pool: Arc::clone(self),
+        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, PoolState> {
@@ -97,7 +105,10 @@ impl BufferPool {
 fn class_of(len_bytes: usize) -> usize {
     let bytes = len_bytes.max(CLASS_BYTES_MIN).next_power_of_two();
     let class = (bytes / CLASS_BYTES_MIN).trailing_zeros() as usize;
-    assert!(class < CLASSES, "a request buffer of {len_bytes} bytes is over the largest class");
+    assert!(
+        class < CLASSES,
+        "a request buffer of {len_bytes} bytes is over the largest class"
+    );
     class
 }
 
@@ -173,7 +184,10 @@ impl Pages {
         unsafe {
             let _ = mm::madvise(start, bytes, mm::Advice::LinuxDontDump);
         }
-        Self { start: NonNull::new(start.cast()).expect("mmap never returns null"), bytes }
+        Self {
+            start: NonNull::new(start.cast()).expect("mmap never returns null"),
+            bytes,
+        }
     }
 }
 

@@ -48,7 +48,13 @@ pub struct Error {
 impl Error {
     /// An error of `kind`; `what` says what failed, in one line without a full stop.
     pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
-        Self { kind, what: what.into(), on: None, hint: None, source: None }
+        Self {
+            kind,
+            what: what.into(),
+            on: None,
+            hint: None,
+            source: None,
+        }
     }
 
     /// A wrong parameter (exit 1).
@@ -126,6 +132,8 @@ impl fmt::Display for Error {
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.source.as_ref().map(|source| &**source as &(dyn StdError + 'static))
+        self.source
+            .as_ref()
+            .map(|source| &**source as &(dyn StdError + 'static))
     }
 }

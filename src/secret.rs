@@ -50,7 +50,11 @@ impl Secret {
             let _ = mm::madvise(pages, mapped_bytes, mm::Advice::LinuxWipeOnFork);
         }
         let pages = NonNull::new(pages.cast()).expect("mmap never returns null");
-        Self { pages, mapped_bytes, len_bytes }
+        Self {
+            pages,
+            mapped_bytes,
+            len_bytes,
+        }
     }
 
     /// A secret that holds a copy of `bytes`; the caller wipes the original.

@@ -64,6 +64,7 @@ impl Volume {
     /// The index in `segments` of the one that holds `offset_bytes`, which must lie inside the
     /// volume.
     pub fn segment_index_at(&self, offset_bytes: u64) -> usize {
-        self.segments.partition_point(|s| s.start_bytes + s.len_bytes <= offset_bytes)
+        self.segments
+            .partition_point(|s| s.start_bytes + s.len_bytes <= offset_bytes)
     }
 }

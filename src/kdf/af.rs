@@ -5,7 +5,12 @@ use crate::secret::Secret;
 
 /// Merges `stripes` stripes of `key_bytes` each back into the key. `material` is exactly
 /// `key_bytes * stripes` long.
-pub fn af_merge(_material: &[u8], _key_bytes: usize, _stripes: u32, _hash: HashAlgorithm) -> Secret {
+pub fn af_merge(
+    _material: &[u8],
+    _key_bytes: usize,
+    _stripes: u32,
+    _hash: HashAlgorithm,
+) -> Secret {
     todo!()
 }
 

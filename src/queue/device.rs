@@ -1,9 +1,19 @@
 //! A volume over its storage, as front ends see it.
 
+use std::collections::HashMap;
+use std::fmt;
 use std::io;
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
+use super::execute::Below;
+use super::order::{EntryId, Order};
+use super::plan::Span;
+use super::pool::Pool;
 use super::{Completions, Operation, Request, Stats};
+use crate::buffer::BufferPool;
+use crate::limits;
 use crate::storage::{Extent, Storage};
 use crate::units::SectorSize;
 use crate::volume::{Volume, VolumeAbout};
@@ -18,43 +28,93 @@ pub struct DeviceOptions {
 }
 
 /// A served volume. Shared by every connection and front end.
-#[derive(Debug)]
-pub struct Device {}
+pub struct Device {
+    volume: Volume,
+    storage: Arc<dyn Storage>,
+    read_only: bool,
+    can_trim: bool,
+    buffers: Arc<BufferPool>,
+    overlaps: Mutex<Overlaps>,
+    pool: Pool<Job>,
+    stats: Stats,
+    /// Set for good when a sync failed: the kernel has then dropped what it could not write, so
+    /// no later flush may claim that everything acknowledged before is durable.
+    sync_failed: AtomicBool,
+}
+
+/// The order of overlapping requests, and those that wait for their turn.
+#[derive(Default)]
+struct Overlaps {
+    order: Order,
+    parked: HashMap<EntryId, Parked>,
+}
+
+enum Parked {
+    /// A submitted request: its turn puts it into the pool's queue.
+    Job(Job),
+    /// A thread that runs its request itself.
+    Thread(Arc<Turn>),
+}
+
+/// A submitted request whose range is entered in the order.
+struct Job {
+    device: Arc<Device>,
+    request: Request,
+    completions: Arc<dyn Completions>,
+    entry: Option<EntryId>,
+}
+
+/// One thread's wait for its turn.
+#[derive(Default)]
+struct Turn {
+    come: Mutex<bool>,
+    changed: Condvar,
+}
 
 impl Device {
     /// The device of `volume` over `storage`, which holds its data area.
-    pub fn new(_volume: Volume, _storage: Arc<dyn Storage>, _options: DeviceOptions) -> Arc<Self> {
-        todo!()
+    pub fn new(volume: Volume, storage: Arc<dyn Storage>, options: DeviceOptions) -> Arc<Self> {
+        Arc::new(Self {
+            can_trim: options.allow_discards && !options.read_only && storage.can_discard(),
+            read_only: options.read_only,
+            volume,
+            storage,
+            buffers: BufferPool::new(limits::BUFFER_BYTES_MAX),
+            overlaps: Mutex::default(),
+            pool: Pool::new(Job::run),
+            stats: Stats::default(),
+            sync_failed: AtomicBool::new(false),
+        })
     }
 
     /// Size in bytes.
     pub fn size_bytes(&self) -> u64 {
-        todo!()
+        self.volume.size_bytes
     }
 
     /// The sector grid; requests off it work, and cost a read-modify-write.
     pub fn sector_size(&self) -> SectorSize {
-        todo!()
+        self.volume.sector_size
     }
 
     /// Whether it refuses writes.
     pub fn read_only(&self) -> bool {
-        todo!()
+        self.read_only
     }
 
     /// Whether trims reach the storage: discards are allowed and the storage can free.
     pub fn can_trim(&self) -> bool {
-        todo!()
+        self.can_trim
     }
 
     /// What volume it is.
     pub fn about(&self) -> &VolumeAbout {
-        todo!()
+        &self.volume.about
     }
 
     /// Its counters.
     pub fn stats(&self) -> &Stats {
-        todo!()
+        &self.stats
     }
 
     /// A request with its memory. The range must lie inside the device and, for reads and writes,
@@ -62,39 +122,301 @@ impl Device {
     /// while the process's buffers are all out.
     pub fn prepare(
         &self,
-        _operation: Operation,
-        _offset_bytes: u64,
-        _len_bytes: u32,
-        _cookie: u64,
+        operation: Operation,
+        offset_bytes: u64,
+        len_bytes: u32,
+        cookie: u64,
     ) -> Request {
-        todo!()
+        let span = self.span(offset_bytes, len_bytes);
+        let moves_data = matches!(operation, Operation::Read | Operation::Write { .. });
+        let buffer = moves_data.then(|| self.buffers.take(span.len_bytes as usize));
+        let pad_bytes = if moves_data { span.pad_bytes } else { 0 };
+        Request {
+            operation,
+            offset_bytes,
+            len_bytes,
+            cookie,
+            buffer,
+            pad_bytes,
+        }
     }
 
     /// Runs the request here and now if it needs no waiting for a device (cached reads); `None`
-    /// leaves it untouched, to be submitted.
-    pub fn run_without_waiting(&self, _request: &mut Request) -> Option<io::Result<()>> {
-        todo!()
+    /// leaves it to be submitted.
+    pub fn run_without_waiting(&self, request: &mut Request) -> Option<io::Result<()>> {
+        if request.operation != Operation::Read {
+            return None;
+        }
+        let entry = self.enter_if_free(request)?;
+        let result = guarded(|| self.below().read_without_waiting(request));
+        self.leave(entry);
+        match result {
+            Ok(false) => None,
+            Ok(true) => Some(self.count(request, Ok(()))),
+            Err(e) => Some(self.count(request, Err(e))),
+        }
     }
 
     /// Runs the request to its end on this thread.
-    pub fn run(&self, _request: &mut Request) -> io::Result<()> {
-        todo!()
+    pub fn run(&self, request: &mut Request) -> io::Result<()> {
+        let turn = Arc::new(Turn::default());
+        let entry = self.enter(request, || Parked::Thread(Arc::clone(&turn)));
+        if let Entered::Parked(_) = entry {
+            turn.wait();
+        }
+        let result = self.execute(request);
+        if let Entered::Running(Some(entry)) | Entered::Parked(entry) = entry {
+            self.leave(entry);
+        }
+        result
     }
 
     /// Hands the request to a worker, which calls `completions` once. Many may be in flight; they
-    /// may end in any order. Overlapping requests are ordered as far as data integrity needs it.
-    pub fn submit(self: &Arc<Self>, _request: Request, _completions: Arc<dyn Completions>) {
-        todo!()
+    /// may end in any order. Overlapping requests run in the order they are submitted.
+    pub fn submit(self: &Arc<Self>, request: Request, completions: Arc<dyn Completions>) {
+        let mut job = Job {
+            device: Arc::clone(self),
+            request,
+            completions,
+            entry: None,
+        };
+        let mut overlaps = self.lock();
+        if let Some((start, end, exclusive)) = self.claim(&job.request) {
+            let (entry, running) = overlaps.order.enter(start, end, exclusive);
+            job.entry = Some(entry);
+            if !running {
+                overlaps.parked.insert(entry, Parked::Job(job));
+                Stats::add(&self.stats.backlog_events, 1);
+                return;
+            }
+        }
+        drop(overlaps);
+        self.pool.push(job);
     }
 
     /// The extents of a range, in order and without gaps, at most `count_max` of them (so it may
-    /// end early). Without discards everything is data.
+    /// end early). Without discards everything is data: what nobody wrote then reads as noise,
+    /// and its place is nobody's to know.
     pub fn extents(
         &self,
-        _offset_bytes: u64,
-        _len_bytes: u64,
-        _count_max: usize,
+        offset_bytes: u64,
+        len_bytes: u64,
+        count_max: usize,
     ) -> io::Result<Vec<Extent>> {
-        todo!()
+        let end_bytes = offset_bytes + len_bytes;
+        if !self.can_trim {
+            return Ok(vec![Extent {
+                end_bytes,
+                hole: false,
+            }]);
+        }
+        let mut extents: Vec<Extent> = Vec::new();
+        let mut at_bytes = offset_bytes;
+        while at_bytes < end_bytes {
+            let segment = &self.volume.segments[self.volume.segment_index_at(at_bytes)];
+            let shift = segment.storage_offset_bytes - segment.start_bytes;
+            let piece_end = end_bytes.min(segment.start_bytes + segment.len_bytes);
+            let below = self
+                .storage
+                .extent_at(at_bytes + shift, piece_end + shift)?;
+            at_bytes = (below.end_bytes - shift).clamp(at_bytes + 1, piece_end);
+            let extent = Extent {
+                end_bytes: at_bytes,
+                hole: below.hole,
+            };
+            if extents.last().is_some_and(|last| last.hole == extent.hole) {
+                extents.pop();
+            } else if extents.len() == count_max {
+                break;
+            }
+            extents.push(extent);
+        }
+        Ok(extents)
+    }
+
+    fn below(&self) -> Below<'_> {
+        Below {
+            volume: &self.volume,
+            storage: &*self.storage,
+        }
+    }
+
+    fn span(&self, offset_bytes: u64, len_bytes: u32) -> Span {
+        Span::around(offset_bytes, u64::from(len_bytes), self.volume.sector_size)
+    }
+
+    fn execute(&self, request: &mut Request) -> io::Result<()> {
+        let writes = !matches!(request.operation, Operation::Read | Operation::Cache);
+        let result = if writes && self.read_only && request.operation != Operation::Flush {
+            Err(io::Error::from_raw_os_error(libc::EPERM))
+        } else if request.operation == Operation::Flush {
+            self.sync()
+        } else {
+            self.check_durable(request.operation, guarded(|| self.below().execute(request)))
+        };
+        self.count(request, result)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let result = if self.read_only {
+            Ok(())
+        } else {
+            self.storage.sync()
+        };
+        self.check_durable(Operation::Flush, result)
+    }
+
+    /// Fails what claims durability once a sync has failed.
+    fn check_durable(&self, operation: Operation, result: io::Result<()>) -> io::Result<()> {
+        let durable = matches!(
+            operation,
+            Operation::Flush
+                | Operation::Write { fua: true }
+                | Operation::Trim { fua: true }
+                | Operation::WriteZeroes { fua: true }
+        );
+        if !durable {
+            return result;
+        }
+        if result.is_err() {
+            self.sync_failed.store(true, Ordering::SeqCst);
+        }
+        if self.sync_failed.load(Ordering::SeqCst) {
+            return result.and(Err(io::Error::from_raw_os_error(libc::EIO)));
+        }
+        result
+    }
+
+    fn count(&self, request: &Request, result: io::Result<()>) -> io::Result<()> {
+        let stats = &self.stats;
+        let len = u64::from(request.len_bytes);
+        let counter = match request.operation {
+            Operation::Read => &stats.reads,
+            Operation::Write { .. } => &stats.writes,
+            Operation::Flush => &stats.flushes,
+            Operation::Trim { .. } => &stats.trims,
+            Operation::WriteZeroes { .. } => &stats.zeroes,
+            Operation::Cache => &stats.caches,
+        };
+        Stats::add(counter, 1);
+        match (&result, request.operation) {
+            (Err(_), _) => Stats::add(&stats.errors, 1),
+            (Ok(()), Operation::Read) => Stats::add(&stats.bytes_read, len),
+            (Ok(()), Operation::Write { .. }) => Stats::add(&stats.bytes_written, len),
+            _ => {}
+        }
+        result
+    }
+
+    /// The sector range a request needs to itself, and whether it needs it exclusively. Flushes
+    /// and hints need none.
+    fn claim(&self, request: &Request) -> Option<(u64, u64, bool)> {
+        let exclusive = match request.operation {
+            Operation::Flush | Operation::Cache => return None,
+            // Nothing is ever written: reads need no order.
+            Operation::Read if self.read_only => return None,
+            Operation::Read => false,
+            Operation::Write { .. } | Operation::Trim { .. } | Operation::WriteZeroes { .. } => {
+                true
+            }
+        };
+        let span = self.span(request.offset_bytes, request.len_bytes);
+        Some((span.start_bytes, span.end_bytes(), exclusive))
+    }
+
+    fn enter(&self, request: &Request, park: impl FnOnce() -> Parked) -> Entered {
+        let Some((start, end, exclusive)) = self.claim(request) else {
+            return Entered::Running(None);
+        };
+        let mut overlaps = self.lock();
+        let (entry, running) = overlaps.order.enter(start, end, exclusive);
+        if running {
+            return Entered::Running(Some(entry));
+        }
+        overlaps.parked.insert(entry, park());
+        Stats::add(&self.stats.backlog_events, 1);
+        Entered::Parked(entry)
+    }
+
+    /// Enters a request only if it may run at once; `Some(None)` where it needs no range.
+    fn enter_if_free(&self, request: &Request) -> Option<Option<EntryId>> {
+        let Some((start, end, exclusive)) = self.claim(request) else {
+            return Some(None);
+        };
+        let mut overlaps = self.lock();
+        let (entry, running) = overlaps.order.enter(start, end, exclusive);
+        if running {
+            return Some(Some(entry));
+        }
+        overlaps.order.leave(entry, &mut Vec::new());
+        None
+    }
+
+    fn leave(&self, entry: impl Into<Option<EntryId>>) {
+        let Some(entry) = entry.into() else { return };
+        let mut ready = Vec::new();
+        let mut overlaps = self.lock();
+        overlaps.order.leave(entry, &mut ready);
+        let parked: Vec<_> = ready
+            .iter()
+            .filter_map(|entry| overlaps.parked.remove(entry))
+            .collect();
+        drop(overlaps);
+        for parked in parked {
+            match parked {
+                Parked::Job(job) => self.pool.push(job),
+                Parked::Thread(turn) => turn.set(),
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Overlaps> {
+        // Nothing panics while it holds this lock; a poisoned state is still consistent.
+        self.overlaps.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+enum Entered {
+    Running(Option<EntryId>),
+    Parked(EntryId),
+}
+
+impl Job {
+    fn run(mut self) {
+        let result = self.device.execute(&mut self.request);
+        if let Some(entry) = self.entry {
+            self.device.leave(entry);
+        }
+        self.completions.complete(self.request, result);
+    }
+}
+
+impl Turn {
+    fn wait(&self) {
+        let mut come = self.come.lock().unwrap_or_else(|e| e.into_inner());
+        while !*come {
+            come = self.changed.wait(come).unwrap_or_else(|e| e.into_inner());
+        }
+    }
+
+    fn set(&self) {
+        *self.come.lock().unwrap_or_else(|e| e.into_inner()) = true;
+        self.changed.notify_one();
+    }
+}
+
+/// A panic in one request is that request's error: the range it holds must be left, and the
+/// others must go on.
+fn guarded<T>(run: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    catch_unwind(AssertUnwindSafe(run))
+        .unwrap_or_else(|_| Err(io::Error::other("a request ended in a panic")))
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device")
+            .field("size_bytes", &self.size_bytes())
+            .field("sector_size", &self.sector_size())
+            .finish_non_exhaustive()
     }
 }

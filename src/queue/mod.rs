@@ -4,6 +4,10 @@
 //! [`Device`] is the face that [`crate::nbd`] and [`crate::attach`] see.
 
 mod device;
+mod execute;
+mod order;
+mod plan;
+mod pool;
 mod request;
 mod stats;
 

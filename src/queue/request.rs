@@ -57,7 +57,9 @@ impl Request {
     /// The data, for a front end to fill before a write.
     pub fn payload_mut(&mut self) -> &mut [u8] {
         let range = self.payload_range();
-        self.buffer.as_mut().map_or(&mut [], |buffer| &mut buffer[range])
+        self.buffer
+            .as_mut()
+            .map_or(&mut [], |buffer| &mut buffer[range])
     }
 
     fn payload_range(&self) -> std::ops::Range<usize> {

@@ -24,6 +24,8 @@ pub struct Stats {
     pub bytes_read: AtomicU64,
     /// Payload bytes written.
     pub bytes_written: AtomicU64,
+    /// Requests that waited for an earlier one over the same sectors.
+    pub backlog_events: AtomicU64,
     /// Payload bytes copied between buffers, beyond receive, storage and send.
     pub copied_bytes: AtomicU64,
 }
@@ -49,6 +51,7 @@ impl Stats {
             },
             "bytes_read": get(&self.bytes_read),
             "bytes_written": get(&self.bytes_written),
+            "backlog_events": get(&self.backlog_events),
             "copied_bytes": get(&self.copied_bytes),
         })
     }

@@ -43,13 +43,39 @@ impl FileStorage {
             .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
             .open(path)
             .map_err(|e| open_error(e, mode).on(named()))?;
-        let metadata =
-            file.metadata().map_err(|e| Error::device("can't stat it").caused_by(e).on(named()))?;
+        let metadata = file
+            .metadata()
+            .map_err(|e| Error::device("can't stat it").caused_by(e).on(named()))?;
         let kind = metadata.file_type();
         if !kind.is_file() && !kind.is_block_device() {
             return Err(Error::device("not a regular file or block device").on(named()));
         }
-        Ok(Self { file, path: path.to_owned(), reads_without_waiting: AtomicBool::new(true) })
+        Ok(Self {
+            file,
+            path: path.to_owned(),
+            reads_without_waiting: AtomicBool::new(true),
+        })
+    }
+
+    fn write_all(&self, mut buf: &[u8], mut at: u64, flags: ReadWriteFlags) -> io::Result<()> {
+        while !buf.is_empty() {
+            let slices = [IoSlice::new(buf)];
+            match rustix::io::pwritev2(&self.file, &slices, at, flags) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => {
+                    buf = &buf[n..];
+                    at += n as u64;
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP) if !flags.is_empty() => {
+                    // A file system that can't write through: write, then sync.
+                    self.write_all(buf, at, ReadWriteFlags::empty())?;
+                    return self.sync();
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
     }
 
     /// The path it was opened by.
@@ -113,19 +139,12 @@ impl Storage for FileStorage {
         }
     }
 
-    fn write_at(&self, mut buf: &[u8], mut offset_bytes: u64) -> io::Result<()> {
-        while !buf.is_empty() {
-            match rustix::io::pwritev(&self.file, &[IoSlice::new(buf)], offset_bytes) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(n) => {
-                    buf = &buf[n..];
-                    offset_bytes += n as u64;
-                }
-                Err(Errno::INTR) => {}
-                Err(e) => return Err(e.into()),
-            }
-        }
-        Ok(())
+    fn write_at(&self, buf: &[u8], offset_bytes: u64) -> io::Result<()> {
+        self.write_all(buf, offset_bytes, ReadWriteFlags::empty())
+    }
+
+    fn write_durable_at(&self, buf: &[u8], offset_bytes: u64) -> io::Result<()> {
+        self.write_all(buf, offset_bytes, ReadWriteFlags::DSYNC)
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -134,12 +153,19 @@ impl Storage for FileStorage {
 
     fn discard(&self, offset_bytes: u64, len_bytes: u64) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        Ok(rustix::fs::fallocate(&self.file, flags, offset_bytes, len_bytes)?)
+        Ok(rustix::fs::fallocate(
+            &self.file,
+            flags,
+            offset_bytes,
+            len_bytes,
+        )?)
     }
 
     fn can_discard(&self) -> bool {
         // Asked of a range past the file's end, so that nothing is freed by asking.
-        let Ok(size_bytes) = self.size_bytes() else { return false };
+        let Ok(size_bytes) = self.size_bytes() else {
+            return false;
+        };
         match self.discard(size_bytes.next_multiple_of(4096), 4096) {
             Ok(()) => true,
             Err(e) => !matches!(
@@ -153,15 +179,30 @@ impl Storage for FileStorage {
         let data = match rustix::fs::seek(&self.file, SeekFrom::Data(offset_bytes)) {
             Ok(data) => data,
             // No data from here to the end of the file.
-            Err(Errno::NXIO) => return Ok(Extent { end_bytes, hole: true }),
-            Err(_) => return Ok(Extent { end_bytes, hole: false }),
+            Err(Errno::NXIO) => {
+                return Ok(Extent {
+                    end_bytes,
+                    hole: true,
+                });
+            }
+            Err(_) => {
+                return Ok(Extent {
+                    end_bytes,
+                    hole: false,
+                });
+            }
         };
         if data > offset_bytes {
-            return Ok(Extent { end_bytes: data.min(end_bytes), hole: true });
+            return Ok(Extent {
+                end_bytes: data.min(end_bytes),
+                hole: true,
+            });
         }
-        let hole =
-            rustix::fs::seek(&self.file, SeekFrom::Hole(offset_bytes)).unwrap_or(end_bytes);
-        Ok(Extent { end_bytes: hole.clamp(offset_bytes + 1, end_bytes), hole: false })
+        let hole = rustix::fs::seek(&self.file, SeekFrom::Hole(offset_bytes)).unwrap_or(end_bytes);
+        Ok(Extent {
+            end_bytes: hole.clamp(offset_bytes + 1, end_bytes),
+            hole: false,
+        })
     }
 
     fn will_need(&self, offset_bytes: u64, len_bytes: u64) {

@@ -23,7 +23,9 @@ impl MemoryStorage {
 
 fn range(len: usize, offset_bytes: u64, count: usize) -> io::Result<std::ops::Range<usize>> {
     let start = usize::try_from(offset_bytes).ok();
-    let end = start.and_then(|start| start.checked_add(count)).filter(|&end| end <= len);
+    let end = start
+        .and_then(|start| start.checked_add(count))
+        .filter(|&end| end <= len);
     match (start, end) {
         (Some(start), Some(end)) => Ok(start..end),
         _ => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -70,6 +72,9 @@ impl Storage for MemoryStorage {
     }
 
     fn extent_at(&self, _offset_bytes: u64, end_bytes: u64) -> io::Result<Extent> {
-        Ok(Extent { end_bytes, hole: false })
+        Ok(Extent {
+            end_bytes,
+            hole: false,
+        })
     }
 }

@@ -36,6 +36,12 @@ pub trait Storage: Send + Sync + Debug {
     /// Writes all of `buf` at `offset_bytes`.
     fn write_at(&self, buf: &[u8], offset_bytes: u64) -> io::Result<()>;
 
+    /// Writes all of `buf`, durable on return.
+    fn write_durable_at(&self, buf: &[u8], offset_bytes: u64) -> io::Result<()> {
+        self.write_at(buf, offset_bytes)?;
+        self.sync()
+    }
+
     /// Makes everything written before durable.
     fn sync(&self) -> io::Result<()>;
 

@@ -18,7 +18,11 @@ pub struct Window {
 impl Window {
     /// The part of `below` from `start_bytes`, `len_bytes` long or (where `None`) to its end.
     pub fn new(below: Arc<dyn Storage>, start_bytes: u64, len_bytes: Option<u64>) -> Self {
-        Self { below, start_bytes, len_bytes }
+        Self {
+            below,
+            start_bytes,
+            len_bytes,
+        }
     }
 
     fn offset(&self, offset_bytes: u64, len_bytes: u64) -> io::Result<u64> {
@@ -40,15 +44,23 @@ impl Storage for Window {
     }
 
     fn read_at(&self, buf: &mut [u8], offset_bytes: u64) -> io::Result<()> {
-        self.below.read_at(buf, self.offset(offset_bytes, buf.len() as u64)?)
+        self.below
+            .read_at(buf, self.offset(offset_bytes, buf.len() as u64)?)
     }
 
     fn read_without_waiting_at(&self, buf: &mut [u8], offset_bytes: u64) -> io::Result<bool> {
-        self.below.read_without_waiting_at(buf, self.offset(offset_bytes, buf.len() as u64)?)
+        self.below
+            .read_without_waiting_at(buf, self.offset(offset_bytes, buf.len() as u64)?)
     }
 
     fn write_at(&self, buf: &[u8], offset_bytes: u64) -> io::Result<()> {
-        self.below.write_at(buf, self.offset(offset_bytes, buf.len() as u64)?)
+        self.below
+            .write_at(buf, self.offset(offset_bytes, buf.len() as u64)?)
+    }
+
+    fn write_durable_at(&self, buf: &[u8], offset_bytes: u64) -> io::Result<()> {
+        self.below
+            .write_durable_at(buf, self.offset(offset_bytes, buf.len() as u64)?)
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -56,7 +68,8 @@ impl Storage for Window {
     }
 
     fn discard(&self, offset_bytes: u64, len_bytes: u64) -> io::Result<()> {
-        self.below.discard(self.offset(offset_bytes, len_bytes)?, len_bytes)
+        self.below
+            .discard(self.offset(offset_bytes, len_bytes)?, len_bytes)
     }
 
     fn can_discard(&self) -> bool {
@@ -67,7 +80,10 @@ impl Storage for Window {
         let len_bytes = end_bytes.saturating_sub(offset_bytes);
         let start = self.offset(offset_bytes, len_bytes)?;
         let extent = self.below.extent_at(start, start + len_bytes)?;
-        Ok(Extent { end_bytes: extent.end_bytes - self.start_bytes, hole: extent.hole })
+        Ok(Extent {
+            end_bytes: extent.end_bytes - self.start_bytes,
+            hole: extent.hole,
+        })
     }
 
     fn will_need(&self, offset_bytes: u64, len_bytes: u64) {
