@@ -3,10 +3,12 @@
 use std::fmt::Debug;
 use std::io;
 
+mod faulty;
 mod file;
 mod memory;
 mod window;
 
+pub use faulty::{Event, FaultyStorage};
 pub use file::{FileStorage, OpenMode};
 pub use memory::MemoryStorage;
 pub use window::Window;
