@@ -12,12 +12,29 @@ pub const BUFFER_BYTES_MAX: usize = 128 << 20;
 /// of metadata sizes.
 pub const LUKS2_HEADER_BYTES_MAX: u64 = 4 << 20;
 
-/// Most iterations of PBKDF2 that are run for a key slot or digest: over this, a header asks for
-/// more than half an hour of one CPU.
-pub const PBKDF2_ITERATIONS_MAX: u32 = u32::MAX;
+/// Most iterations of PBKDF2 for one key slot or digest, over all blocks of its output. cryptsetup
+/// measures iterations by time (2 seconds unless told), and the fastest CPUs do about 10 million a
+/// second: this is 100 seconds of them, minutes of a common one. Headers that ask for more (a
+/// damaged one may ask for 2^32 - 1) are refused by name instead of spinning for hours.
+pub const PBKDF2_ITERATIONS_MAX: u64 = 1 << 30;
 
 /// Most memory in KiB that an Argon2 key slot may ask for: cryptsetup's own limit, 4 GiB.
 pub const ARGON2_MEMORY_KIB_MAX: u32 = 4 << 20;
+
+/// Most KiB that an Argon2 key slot may fill over all passes: 256 passes over 4 GiB. As for
+/// PBKDF2, minutes of the fastest machines, whose four lanes fill about 10 GiB a second.
+pub const ARGON2_WORK_KIB_MAX: u64 = 1 << 30;
+
+/// What a pass counts at least against [`ARGON2_WORK_KIB_MAX`], in KiB: starting its four slices
+/// costs about as much as filling this.
+pub const ARGON2_PASS_KIB_MIN: u32 = 512;
+
+/// Most lanes of an Argon2 key slot. cryptsetup writes at most 4; others' headers may say more.
+pub const ARGON2_LANES_MAX: u32 = 64;
+
+/// Longest key derived by a KDF, in bytes: far over any volume key (64 keys of 32 bytes and a
+/// seed is the longest that dm-crypt knows).
+pub const KDF_OUTPUT_BYTES_MAX: usize = 4096;
 
 /// Longest passphrase typed or piped, in bytes: cryptsetup's limit.
 pub const PASSPHRASE_BYTES_MAX: usize = 512;
