@@ -10,6 +10,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::error::{Error, Result};
 
+mod engines;
 mod is_luks;
 mod keyfile;
 mod terminal;
@@ -45,6 +46,7 @@ enum Verb {
     IsLuks(is_luks::IsLuksArgs),
     #[command(visible_alias = "luksUUID")]
     Uuid(uuid::UuidArgs),
+    Engines(engines::EnginesArgs),
 }
 
 impl Verb {
@@ -52,6 +54,7 @@ impl Verb {
         match self {
             Self::IsLuks(args) => args.run(),
             Self::Uuid(args) => args.run(),
+            Self::Engines(args) => args.run(),
         }
     }
 }
