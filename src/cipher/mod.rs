@@ -1,9 +1,19 @@
 //! Sector encryption, byte-identical with dm-crypt: cipher specifications, IV generators, modes.
 //!
 //! No I/O, no threads, no allocation once a [`SectorCipher`] stands.
+//!
+//! Everything works on *runs*: whole sectors one after another, under one IV rule. Wide CPU
+//! backends take 64 blocks at a time and a sector may have 32, so a mode sees the whole run with
+//! its IV rule (`run`), and batches across the sectors in it.
 
+mod batch;
+mod cbc;
+mod iv;
+mod run;
 mod sector;
 mod spec;
+mod xts;
 
+pub use batch::backend_name;
 pub use sector::{IvOptions, SectorCipher};
 pub use spec::CipherSpec;

@@ -1,47 +1,210 @@
 //! One volume's data cipher: keys, mode and IV rule together.
 
+use aes::{Aes128, Aes128Enc, Aes192, Aes192Enc, Aes256, Aes256Enc};
+use cipher::KeyInit;
+use cipher::inout::InOutBuf;
+use subtle::ConstantTimeEq;
+
 use super::CipherSpec;
-use crate::error::Result;
+use super::cbc::Cbc;
+use super::iv::IvRule;
+use super::run::{IvNumbers, Run, RunCipher};
+use super::xts::Xts;
+use crate::error::{Error, Result};
 use crate::units::SectorSize;
 
 /// How sector numbers become IV numbers. Source: dm-crypt.rst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IvOptions {
-    /// Added (wrapping) to every sector number, in 512-byte units (`iv_offset`).
+    /// Added (wrapping) to every sector number, in 512-byte units (`iv_offset`); a multiple of the
+    /// sector size.
     pub offset_iv_units: u64,
     /// `iv_large_sectors`: count IVs in units of the sector size.
     pub large_sectors: bool,
 }
 
-/// A keyed sector cipher. Immutable; shared by every thread.
-pub struct SectorCipher {}
+/// A keyed sector cipher. Immutable; shared by every thread. Its keys are wiped when it is dropped.
+pub struct SectorCipher {
+    cipher: Box<dyn RunCipher>,
+    spec: CipherSpec,
+    sector_size: SectorSize,
+    iv: IvOptions,
+}
 
 impl SectorCipher {
-    /// Errors: `Device` (exit 4), naming the cipher, where it isn't supported or the key's length
-    /// doesn't fit it.
+    /// Errors: `Device` (exit 4), naming the cipher, where it isn't supported, the key's length
+    /// doesn't fit it, or the IV offset isn't on the sector grid (dm-crypt refuses that, too).
     pub fn new(
-        _spec: &CipherSpec,
-        _key: &[u8],
-        _sector_size: SectorSize,
-        _iv: IvOptions,
+        spec: &CipherSpec,
+        key: &[u8],
+        sector_size: SectorSize,
+        iv: IvOptions,
     ) -> Result<Self> {
-        todo!()
+        let cipher = keyed(spec, key)?;
+        if !iv.offset_iv_units.is_multiple_of(sector_size.iv_units()) {
+            return Err(Error::device(format!(
+                "an IV offset of {} sectors of 512 bytes is no multiple of the sector size, {} bytes",
+                iv.offset_iv_units,
+                sector_size.bytes()
+            )));
+        }
+        Ok(Self {
+            cipher,
+            spec: spec.clone(),
+            sector_size,
+            iv,
+        })
     }
 
     /// Encrypts `data`, a run of whole sectors, in place. `first_iv_unit` is the number of the
-    /// first sector in 512-byte units from the segment's start.
-    pub fn encrypt(&self, _data: &mut [u8], _first_iv_unit: u64) {
-        todo!()
+    /// first sector in 512-byte units from the segment's start, on the sector grid.
+    ///
+    /// # Panics
+    /// Where `data` isn't whole sectors.
+    pub fn encrypt(&self, data: &mut [u8], first_iv_unit: u64) {
+        self.cipher.encrypt(self.run(data.into(), first_iv_unit));
     }
 
     /// Decrypts, as [`Self::encrypt`].
-    pub fn decrypt(&self, _data: &mut [u8], _first_iv_unit: u64) {
-        todo!()
+    ///
+    /// # Panics
+    /// Where `data` isn't whole sectors.
+    pub fn decrypt(&self, data: &mut [u8], first_iv_unit: u64) {
+        self.cipher.decrypt(self.run(data.into(), first_iv_unit));
+    }
+
+    /// Encrypts `source` into `target`, otherwise as [`Self::encrypt`].
+    ///
+    /// # Panics
+    /// Where they aren't whole sectors of one length.
+    pub fn encrypt_to(&self, source: &[u8], target: &mut [u8], first_iv_unit: u64) {
+        self.cipher
+            .encrypt(self.run(pair(source, target), first_iv_unit));
+    }
+
+    /// Decrypts `source` into `target`, otherwise as [`Self::encrypt`].
+    ///
+    /// # Panics
+    /// Where they aren't whole sectors of one length.
+    pub fn decrypt_to(&self, source: &[u8], target: &mut [u8], first_iv_unit: u64) {
+        self.cipher
+            .decrypt(self.run(pair(source, target), first_iv_unit));
+    }
+
+    /// The specification it was made of.
+    pub fn spec(&self) -> &CipherSpec {
+        &self.spec
+    }
+
+    /// The size of its sectors.
+    pub fn sector_size(&self) -> SectorSize {
+        self.sector_size
+    }
+
+    /// Whether an XTS key's halves are equal, which makes XTS weak. dm-crypt opens such volumes
+    /// (outside FIPS mode), and so do we; a person should be warned. Constant time.
+    pub fn weak_xts_key(key: &[u8]) -> bool {
+        let (data, tweak) = key.split_at(key.len() / 2);
+        data.ct_eq(tweak).into()
+    }
+
+    fn run<'inp, 'out>(
+        &self,
+        data: InOutBuf<'inp, 'out, u8>,
+        first_iv_unit: u64,
+    ) -> Run<'inp, 'out> {
+        let sector_bytes = self.sector_size.bytes();
+        let sector_units = self.sector_size.iv_units();
+        assert!(
+            data.len().is_multiple_of(sector_bytes),
+            "a run is whole sectors"
+        );
+        debug_assert!(
+            first_iv_unit.is_multiple_of(sector_units),
+            "a run begins at a sector"
+        );
+        let numbers = IvNumbers {
+            first_unit: first_iv_unit.wrapping_add(self.iv.offset_iv_units),
+            sector_units,
+            large_sectors: self.iv.large_sectors,
+        };
+        Run {
+            data,
+            sector_bytes,
+            numbers,
+        }
     }
 }
 
 impl std::fmt::Debug for SectorCipher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("SectorCipher")
+        write!(
+            f,
+            "SectorCipher({}, {:?}, {:?})",
+            self.spec, self.sector_size, self.iv
+        )
     }
+}
+
+fn pair<'inp, 'out>(source: &'inp [u8], target: &'out mut [u8]) -> InOutBuf<'inp, 'out, u8> {
+    InOutBuf::new(source, target).expect("source and target have one length")
+}
+
+/// "Not supported", by name: what every cipher says that dm-crypt may know and we don't.
+pub(super) fn unsupported(spec: &CipherSpec) -> Error {
+    Error::device(format!("cipher {spec} is not supported"))
+}
+
+fn keyed(spec: &CipherSpec, key: &[u8]) -> Result<Box<dyn RunCipher>> {
+    match (spec.cipher(), spec.mode(), spec.key_count()) {
+        ("aes", Some("xts"), 1) => {
+            let iv = IvRule::new(spec, key)?;
+            match key.len() {
+                32 => Ok(xts::<Aes128, Aes128Enc>(key, iv)),
+                48 => Ok(xts::<Aes192, Aes192Enc>(key, iv)),
+                64 => Ok(xts::<Aes256, Aes256Enc>(key, iv)),
+                bytes => Err(wrong_key_length(spec, bytes, "256, 384 or 512")),
+            }
+        }
+        ("aes", Some("cbc"), 1) => {
+            let iv = IvRule::new(spec, key)?;
+            match key.len() {
+                16 => Ok(cbc::<Aes128>(key, iv)),
+                24 => Ok(cbc::<Aes192>(key, iv)),
+                32 => Ok(cbc::<Aes256>(key, iv)),
+                bytes => Err(wrong_key_length(spec, bytes, "128, 192 or 256")),
+            }
+        }
+        _ => Err(unsupported(spec)),
+    }
+}
+
+/// XTS with the first half of `key` for the data and the second for the tweaks, each as long as
+/// `D` and `T` take.
+fn xts<D: KeyInit, T: KeyInit>(key: &[u8], iv: IvRule) -> Box<dyn RunCipher>
+where
+    Xts<D, T>: RunCipher + 'static,
+{
+    let (data, tweak) = key.split_at(key.len() / 2);
+    Box::new(Xts {
+        data: D::new_from_slice(data).expect("the caller chose D by the length"),
+        tweak: T::new_from_slice(tweak).expect("the caller chose T by the length"),
+        iv,
+    })
+}
+
+/// CBC with `key`, as long as `C` takes.
+fn cbc<C: KeyInit>(key: &[u8], iv: IvRule) -> Box<dyn RunCipher>
+where
+    Cbc<C>: RunCipher + 'static,
+{
+    let cipher = C::new_from_slice(key).expect("the caller chose C by the length");
+    Box::new(Cbc { cipher, iv })
+}
+
+fn wrong_key_length(spec: &CipherSpec, key_bytes: usize, takes_bits: &str) -> Error {
+    let bits = key_bytes.saturating_mul(8);
+    Error::device(format!(
+        "cipher {spec} takes a key of {takes_bits} bits, not {bits}"
+    ))
 }

@@ -1,0 +1,183 @@
+//! Block ciphers as wide as the CPU runs them, whichever way the data goes.
+//!
+//! The backends of the `aes` crate take 64 blocks at a time (VAES-512), 30 (VAES-256), 8 (AES-NI,
+//! ARMv8) or fewer, and do a shorter rest one block at a time, which is many times slower. Here a
+//! rest is padded to a full batch instead.
+
+use cipher::array::ArraySize;
+use cipher::consts::U16;
+use cipher::typenum::Unsigned;
+use cipher::{
+    Array, BlockCipherDecBackend, BlockCipherEncBackend, BlockCipherEncClosure, BlockCipherEncrypt,
+    BlockSizeUser,
+};
+
+use super::run::Block;
+
+/// One direction of a block cipher's backend. Everything that uses it is `inline(always)`, so that
+/// it is compiled for the CPU features of the backend that calls it.
+pub(super) trait Batch {
+    /// Blocks that go together.
+    type Width: ArraySize;
+
+    fn one(&self, block: &mut Block);
+    fn full(&self, blocks: &mut Array<Block, Self::Width>);
+
+    /// The first `count` blocks of a batch; the others are scratch.
+    #[inline(always)]
+    fn first(&self, blocks: &mut Array<Block, Self::Width>, count: usize) {
+        // A batch of VAES-512 takes about as long as two or three single blocks.
+        if count * 16 < Self::Width::USIZE {
+            for block in &mut blocks[..count] {
+                self.one(block);
+            }
+        } else {
+            self.full(blocks);
+        }
+    }
+}
+
+pub(super) struct Encrypting<'a, B>(pub(super) &'a B);
+
+impl<B: BlockCipherEncBackend<BlockSize = U16>> Batch for Encrypting<'_, B> {
+    type Width = B::ParBlocksSize;
+
+    #[inline(always)]
+    fn one(&self, block: &mut Block) {
+        self.0.encrypt_block(block.into());
+    }
+
+    #[inline(always)]
+    fn full(&self, blocks: &mut Array<Block, Self::Width>) {
+        self.0.encrypt_par_blocks(blocks.into());
+    }
+}
+
+pub(super) struct Decrypting<'a, B>(pub(super) &'a B);
+
+impl<B: BlockCipherDecBackend<BlockSize = U16>> Batch for Decrypting<'_, B> {
+    type Width = B::ParBlocksSize;
+
+    #[inline(always)]
+    fn one(&self, block: &mut Block) {
+        self.0.decrypt_block(block.into());
+    }
+
+    #[inline(always)]
+    fn full(&self, blocks: &mut Array<Block, Self::Width>) {
+        self.0.decrypt_par_blocks(blocks.into());
+    }
+}
+
+/// `a ^= b`, all blocks.
+#[inline(always)]
+pub(super) fn xor(a: &mut [Block], b: &[Block]) {
+    for (a, b) in a.iter_mut().zip(b) {
+        *a = (u128::from_ne_bytes((*a).into()) ^ u128::from_ne_bytes((*b).into()))
+            .to_ne_bytes()
+            .into();
+    }
+}
+
+/// Encrypts each block by itself: IVs and first tweaks of many sectors at once.
+pub(super) fn encrypt_blocks<C>(cipher: &C, blocks: &mut [Block])
+where
+    C: BlockCipherEncrypt<BlockSize = U16>,
+{
+    cipher.encrypt_with_backend(EncryptBlocks { blocks });
+}
+
+struct EncryptBlocks<'a> {
+    blocks: &'a mut [Block],
+}
+
+impl BlockSizeUser for EncryptBlocks<'_> {
+    type BlockSize = U16;
+}
+
+impl BlockCipherEncClosure for EncryptBlocks<'_> {
+    #[inline(always)]
+    fn call<B: BlockCipherEncBackend<BlockSize = U16>>(self, backend: &B) {
+        for blocks in self.blocks.chunks_mut(B::ParBlocksSize::USIZE) {
+            let mut batch = Array::<Block, B::ParBlocksSize>::default();
+            batch[..blocks.len()].copy_from_slice(blocks);
+            Encrypting(backend).first(&mut batch, blocks.len());
+            blocks.copy_from_slice(&batch[..blocks.len()]);
+        }
+    }
+}
+
+/// What AES runs on here: `vaes512`, `vaes256`, `aesni`, `armv8` or `soft` (constant time, slow).
+pub fn backend_name() -> &'static str {
+    struct Width<'a>(&'a mut usize);
+    impl BlockSizeUser for Width<'_> {
+        type BlockSize = U16;
+    }
+    impl BlockCipherEncClosure for Width<'_> {
+        fn call<B: BlockCipherEncBackend<BlockSize = U16>>(self, _: &B) {
+            *self.0 = B::ParBlocksSize::USIZE;
+        }
+    }
+
+    // The crate tells only whether hardware is used; which of it shows in the width.
+    let mut width = 0;
+    let key = [0; 16].into();
+    <aes::Aes128Enc as cipher::KeyInit>::new(&key).encrypt_with_backend(Width(&mut width));
+    match width {
+        _ if !aes::hardware_accelerated() => "soft",
+        64 => "vaes512",
+        30 => "vaes256",
+        _ if cfg!(target_arch = "aarch64") => "armv8",
+        _ => "aesni",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use aes::Aes128;
+    use cipher::KeyInit;
+
+    use super::*;
+
+    #[test]
+    fn any_number_of_blocks_is_encrypted_each_by_itself() {
+        let aes = Aes128::new(&[7; 16].into());
+        for count in 0..200_usize {
+            let mut blocks: Vec<Block> = (0..count).map(|i| [i as u8; 16].into()).collect();
+            let mut expected = blocks.clone();
+            encrypt_blocks(&aes, &mut blocks);
+            for block in &mut expected {
+                aes.encrypt_block(block);
+            }
+            assert_eq!(blocks, expected, "{count} blocks");
+        }
+    }
+
+    #[test]
+    fn the_backend_is_the_one_this_cpu_has() {
+        let expected = {
+            #[cfg(target_arch = "x86_64")]
+            {
+                let has = |vaes, avx512| match (vaes, avx512) {
+                    (true, true) => "vaes512",
+                    (true, false) => "vaes256",
+                    _ if std::is_x86_feature_detected!("aes") => "aesni",
+                    _ => "soft",
+                };
+                has(
+                    std::is_x86_feature_detected!("vaes"),
+                    std::is_x86_feature_detected!("avx512f"),
+                )
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            {
+                if aes::hardware_accelerated() {
+                    "armv8"
+                } else {
+                    "soft"
+                }
+            }
+        };
+        assert_eq!(backend_name(), expected);
+    }
+}
