@@ -89,6 +89,13 @@ impl Error {
         self
     }
 
+    /// Says within what it failed (`key slot 3`), in front of what failed.
+    #[must_use]
+    pub fn within(mut self, place: impl fmt::Display) -> Self {
+        self.what = format!("{place}: {}", self.what);
+        self
+    }
+
     /// Says what to do next; the innermost hint stays.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {

@@ -55,3 +55,17 @@ pub const CONNECTION_REQUESTS_MAX: usize = 128;
 
 /// Connections of one server at a time.
 pub const CONNECTIONS_MAX: usize = 1024;
+
+/// Longest key in a LUKS key slot, in bytes: cryptsetup's largest `--key-size`, 4096 bits. It
+/// bounds what a key slot's area is read into (4000 times as much).
+pub const LUKS_KEY_BYTES_MAX: u32 = 512;
+
+/// Largest LUKS2 key slots area, in bytes. Source: LUKS2 on-disk format, `keyslots_size`
+/// (cryptsetup's own limit is the same).
+pub const LUKS2_KEYSLOTS_BYTES_MAX: u64 = 128 << 20;
+
+/// Deepest nesting of a LUKS2 JSON area: what json-c, cryptsetup's parser, takes.
+pub const LUKS2_JSON_DEPTH_MAX: usize = 32;
+
+/// Most LUKS2 key slots, digests and tokens: ids are 0 to 31. Source: LUKS2 on-disk format.
+pub const LUKS2_OBJECTS_MAX: u32 = 32;
