@@ -10,6 +10,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::error::{Error, Result};
 
+mod demo;
 mod engines;
 mod is_luks;
 mod keyfile;
@@ -47,6 +48,7 @@ enum Verb {
     #[command(visible_alias = "luksUUID")]
     Uuid(uuid::UuidArgs),
     Engines(engines::EnginesArgs),
+    Demo(demo::DemoArgs),
 }
 
 impl Verb {
@@ -55,6 +57,7 @@ impl Verb {
             Self::IsLuks(args) => args.run(),
             Self::Uuid(args) => args.run(),
             Self::Engines(args) => args.run(),
+            Self::Demo(args) => args.run(),
         }
     }
 }
