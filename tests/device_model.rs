@@ -24,7 +24,7 @@ fn volume(sector: SectorSize) -> Volume {
         let cipher = SectorCipher::new(&spec, key, sector, IvOptions::default()).unwrap();
         SegmentKind::Crypt(Arc::new(cipher))
     };
-    let key: Vec<u8> = (0..64).map(|i| i * 7 + 1).collect();
+    let key: Vec<u8> = (0..64u8).map(|i| i.wrapping_mul(7) + 1).collect();
     let segment = |start_bytes, len_bytes, kind| Segment {
         start_bytes,
         len_bytes,
