@@ -1,0 +1,223 @@
+//! The kernel's nbd driver, told by netlink to use our own NBD socket.
+//!
+//! Source: linux/nbd-netlink.h. A device stays configured when its sockets die, and its requests
+//! wait: a server that was killed is started again with the same command and goes on with them.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use super::block::{BlockDevice, devices, load_module};
+use super::nbd_client;
+use super::netlink::{Attributes, Family, Listener};
+use crate::limits;
+use crate::units::SectorSize;
+
+const CMD_CONNECT: u8 = 1;
+const CMD_DISCONNECT: u8 = 2;
+const CMD_RECONFIGURE: u8 = 3;
+const CMD_LINK_DEAD: u8 = 4;
+const ATTR_INDEX: u16 = 1;
+const ATTR_SIZE_BYTES: u16 = 2;
+const ATTR_BLOCK_SIZE_BYTES: u16 = 3;
+const ATTR_TIMEOUT: u16 = 4;
+const ATTR_SERVER_FLAGS: u16 = 5;
+const ATTR_SOCKETS: u16 = 7;
+const ATTR_DEAD_CONN_TIMEOUT: u16 = 8;
+const ATTR_BACKEND_IDENTIFIER: u16 = 10;
+const SOCK_ITEM: u16 = 1;
+const SOCK_FD: u16 = 1;
+
+/// Connections a device: requests go out on as many sockets, and each is read by its own thread
+/// in the kernel and in the server.
+pub(crate) const CONNECTIONS: usize = 4;
+
+/// A configured nbd device of ours.
+#[derive(Debug)]
+pub(crate) struct NbdDevice {
+    pub(crate) block: BlockDevice,
+    index: u32,
+    identifier: String,
+    socket: PathBuf,
+    events: Option<Listener>,
+}
+
+/// What a device is to be.
+#[derive(Clone, Debug)]
+pub(crate) struct NbdOptions {
+    /// The server's socket.
+    pub(crate) socket: PathBuf,
+    /// Says whose it is, for whoever finds it configured. Shown by sysfs as `backend`.
+    pub(crate) identifier: String,
+    pub(crate) size_bytes: u64,
+    pub(crate) block_size: SectorSize,
+}
+
+impl NbdDevice {
+    /// A free device over the server at `options.socket`.
+    pub(crate) fn attach(options: &NbdOptions) -> io::Result<Self> {
+        let mut family = family()?;
+        let (streams, flags) = connect(options)?;
+        let request = Attributes::default()
+            .number64(ATTR_SIZE_BYTES, options.size_bytes)
+            .number64(ATTR_BLOCK_SIZE_BYTES, options.block_size.bytes_u64())
+            .number64(ATTR_TIMEOUT, limits::NBD_REQUEST_SECONDS)
+            .number64(ATTR_DEAD_CONN_TIMEOUT, limits::NBD_RECONNECT_SECONDS)
+            .number64(ATTR_SERVER_FLAGS, flags.into())
+            .text(ATTR_BACKEND_IDENTIFIER, &options.identifier)
+            .list(ATTR_SOCKETS, &sockets(&streams));
+        let answer = family.call(CMD_CONNECT, &request)?;
+        let index = answer
+            .and_then(|answer| answer.attributes.u32(ATTR_INDEX))
+            .ok_or_else(|| io::Error::other("the kernel named no nbd device"))?;
+        Self::configured(&family, index, options).finish(options)
+    }
+
+    /// Gives a device that a dead server left configured its sockets back. Its waiting requests go
+    /// on.
+    pub(crate) fn attach_again(self, options: &NbdOptions) -> io::Result<Self> {
+        let mut family = family()?;
+        let size_bytes = self.block.fact("size")?.parse::<u64>().unwrap_or(0).saturating_mul(512);
+        if size_bytes != options.size_bytes {
+            return Err(io::Error::other(format!(
+                "{} is {size_bytes} bytes large and the volume {}",
+                self.block.path().display(),
+                options.size_bytes
+            )));
+        }
+        let (streams, _) = connect(options)?;
+        family.call(CMD_RECONFIGURE, &self.named().list(ATTR_SOCKETS, &sockets(&streams)))?;
+        Self::configured(&family, self.index, options).finish(options)
+    }
+
+    /// The device with this identifier that is configured now, if there is one. `index` is where
+    /// it was, for kernels that don't show identifiers; it was then configured by `process`.
+    pub(crate) fn find(identifier: &str, index: Option<u32>, process: u32) -> Option<Self> {
+        devices("nbd").into_iter().find_map(|block| {
+            let number: u32 = block.path().to_str()?.strip_prefix("/dev/nbd")?.parse().ok()?;
+            let found = match block.fact("backend") {
+                Ok(backend) => backend == identifier,
+                Err(_) => {
+                    index == Some(number) && block.fact("pid").ok()? == process.to_string()
+                }
+            };
+            (found && block.has("pid")).then(|| Self {
+                block,
+                index: number,
+                identifier: identifier.to_owned(),
+                socket: PathBuf::new(),
+                events: None,
+            })
+        })
+    }
+
+    fn configured(family: &Family, index: u32, options: &NbdOptions) -> Self {
+        Self {
+            block: BlockDevice::new(format!("nbd{index}")),
+            index,
+            identifier: options.identifier.clone(),
+            socket: options.socket.clone(),
+            events: family.listen("nbd_mc_group").ok(),
+        }
+    }
+
+    fn finish(self, options: &NbdOptions) -> io::Result<Self> {
+        let set = self.block.check_block_size(options.block_size).and_then(|()| {
+            self.block.wait_for_node()?;
+            self.block.scan_partitions()?;
+            self.block.wait_for_node()
+        });
+        match set {
+            Ok(()) => Ok(self),
+            Err(e) => {
+                let _ = self.detach();
+                Err(e)
+            }
+        }
+    }
+
+    /// Its number.
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Whether it is configured still, and as ours.
+    pub(crate) fn is_attached(&self) -> bool {
+        self.block.has("pid")
+            && self.block.fact("backend").is_ok_and(|backend| backend == self.identifier)
+            || self.block.has("pid") && !self.block.has("backend")
+    }
+
+    /// Replaces connections that the kernel gave up, after a request that took too long.
+    pub(crate) fn mend(&self) -> io::Result<()> {
+        let messages = self.events.as_ref().map(Listener::messages).unwrap_or_default();
+        let dead = messages.iter().filter(|message| {
+            message.command == CMD_LINK_DEAD
+                && message.attributes.u32(ATTR_INDEX) == Some(self.index)
+        });
+        for _ in 0..dead.count() {
+            let (stream, _) = nbd_client::connect(&self.socket)?;
+            let request = self.named().list(ATTR_SOCKETS, &sockets(&[stream]));
+            family()?.call(CMD_RECONFIGURE, &request)?;
+        }
+        Ok(())
+    }
+
+    /// Where news of dead connections come in.
+    pub(crate) fn events(&self) -> Option<BorrowedFd<'_>> {
+        self.events.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Disconnects it at once. Whoever uses it gets errors from now on.
+    pub(crate) fn detach(&self) -> io::Result<()> {
+        if !self.is_attached() {
+            return Ok(());
+        }
+        family()?.call(CMD_DISCONNECT, &Attributes::default().number32(ATTR_INDEX, self.index))?;
+        Ok(())
+    }
+
+    fn named(&self) -> Attributes {
+        let named = Attributes::default().number32(ATTR_INDEX, self.index);
+        // The kernel then refuses if the device has become somebody else's. Kernels that don't
+        // know the attribute ignore it.
+        named.text(ATTR_BACKEND_IDENTIFIER, &self.identifier)
+    }
+}
+
+fn family() -> io::Result<Family> {
+    let find = || Family::find("nbd", 1);
+    find()
+        .or_else(|_| {
+            load_module("nbd");
+            find()
+        })
+        .map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound => {
+                io::Error::new(io::ErrorKind::NotFound, "this kernel has no nbd driver loaded")
+            }
+            _ => e,
+        })
+}
+
+fn connect(options: &NbdOptions) -> io::Result<(Vec<UnixStream>, u16)> {
+    let mut streams = Vec::with_capacity(CONNECTIONS);
+    let mut flags = 0;
+    for _ in 0..CONNECTIONS {
+        let (stream, export) = nbd_client::connect(&options.socket)?;
+        if export.size_bytes != options.size_bytes {
+            return Err(io::Error::other("the server's export has another size"));
+        }
+        flags = export.flags;
+        streams.push(stream);
+    }
+    Ok((streams, flags))
+}
+
+fn sockets(streams: &[UnixStream]) -> Attributes {
+    streams.iter().fold(Attributes::default(), |list, stream| {
+        let fd = Attributes::default().number32(SOCK_FD, stream.as_raw_fd() as u32);
+        list.list(SOCK_ITEM, &fd)
+    })
+}
