@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 
 use rustix::ioctl::{NoArg, Opcode, ioctl};
 
+use super::partitions;
+use crate::image;
+use crate::storage::{FileStorage, OpenMode};
 use crate::units::SectorSize;
 
 /// Writes dirty pages of the device's cache out and drops the cache. Source: linux/fs.h.
@@ -77,7 +80,8 @@ impl BlockDevice {
             .open(self.path())
     }
 
-    /// Has the kernel look for partitions, where it hasn't yet.
+    /// Brings the partitions inside it to light: by the kernel, else (it may know no tables) by
+    /// our own reading.
     pub(crate) fn scan_partitions(&self) -> io::Result<()> {
         // The first open scans on its own.
         let device = self.open(false, false)?;
@@ -85,7 +89,20 @@ impl BlockDevice {
             // EINVAL: this device can't have any. EBUSY: somebody uses it already.
             let _ = no_argument::<BLKRRPART>(&device);
         }
+        if self.partitions().is_empty() {
+            self.add_partitions(&device);
+        }
         Ok(())
+    }
+
+    /// A damaged table, or an entry that doesn't fit, is no reason to refuse the whole device.
+    fn add_partitions(&self, device: &File) {
+        let table = FileStorage::open(&self.path(), OpenMode::ReadOnly)
+            .and_then(|storage| image::read_table(&storage));
+        let Ok(Some(table)) = table else { return };
+        for partition in table.partitions {
+            let _ = partitions::add(device, &partition);
+        }
     }
 
     /// Fails unless its logical and physical blocks are exactly `block_size`. Partitions and file
@@ -115,17 +132,25 @@ impl BlockDevice {
     /// Who uses it, in words; `None` if nobody does. Openers other than exclusive ones count too,
     /// as far as this process may see them.
     pub(crate) fn user(&self) -> Option<String> {
-        let names = self.names();
-        names
+        self.lasting_user().or_else(|| self.visitor())
+    }
+
+    /// A mount, a device built on it, or swap.
+    pub(crate) fn lasting_user(&self) -> Option<String> {
+        self.names()
             .iter()
             .find_map(|name| mounted_on(name).or_else(|| holder_of(name)).or_else(|| swap_on(name)))
-            .or_else(|| opener_of(&names.iter().map(|name| dev(name)).collect::<Vec<_>>()))
-            .or_else(|| match self.open(false, true) {
-                Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
-                    Some("in use by the kernel or in another mount namespace".to_owned())
-                }
-                _ => None,
-            })
+    }
+
+    /// Whoever else has it open; it may be gone in a moment.
+    fn visitor(&self) -> Option<String> {
+        let paths: Vec<_> = self.names().iter().map(|name| dev(name)).collect();
+        opener_of(&paths).or_else(|| match self.open(false, true) {
+            Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
+                Some("in use by the kernel or in another mount namespace".to_owned())
+            }
+            _ => None,
+        })
     }
 
     /// The names of its partitions.

@@ -7,9 +7,12 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 mod block;
 mod fuse;
@@ -18,9 +21,8 @@ mod loop_device;
 mod nbd_client;
 mod nbd_kernel;
 mod netlink;
+mod partitions;
 pub(crate) mod survive;
-
-use std::os::fd::BorrowedFd;
 
 use self::block::BlockDevice;
 use self::fuse::FuseFile;
@@ -28,6 +30,9 @@ use self::loop_device::LoopDevice;
 use self::nbd_kernel::{NbdDevice, NbdOptions};
 use crate::error::{Error, Result};
 use crate::queue::Device;
+
+/// How long somebody who has it open may be a visitor only, and no user.
+const SHORT_VISIT: Duration = Duration::from_secs(1);
 
 /// What a volume is attached as.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -197,15 +202,15 @@ impl Attachment {
     pub fn detach(&mut self) -> Result<()> {
         if let Some(block) = &self.block {
             let path = block.device().path();
-            if let Some(user) = wait_for_short_visitors(block.device()) {
+            if let Some(user) = wait_for_visitors(block.device()) {
                 return Err(in_use(&path, &user));
             }
-            block.take_down().map_err(|e| detach_error(&path, e))?;
+            patiently(|| block.take_down()).map_err(|e| detach_error(&path, e))?;
             self.block = None;
         }
         if let Some(file) = &mut self.file {
             let path = file.path().to_owned();
-            file.unmount().map_err(|e| match block::opener_of(std::slice::from_ref(&path)) {
+            patiently(|| file.unmount()).map_err(|e| match block::opener_of(std::slice::from_ref(&path)) {
                 Some(user) => in_use(&path, &user),
                 None => detach_error(&path, e),
             })?;
@@ -294,16 +299,29 @@ fn fuse(device: &Arc<Device>, place: &Place) -> io::Result<FuseFile> {
         .inspect_err(|_| drop(fs::remove_dir(&place.mount)))
 }
 
-/// udev, blkid and file managers look at a new device for a moment; that is no use.
-fn wait_for_short_visitors(device: &BlockDevice) -> Option<String> {
-    for _ in 0..10 {
+/// Waits while only short visitors use it. udev, blkid and file managers look at every new device.
+fn wait_for_visitors(device: &BlockDevice) -> Option<String> {
+    let end = Instant::now() + SHORT_VISIT;
+    loop {
         let user = device.user()?;
-        if !user.starts_with("open in ") {
+        if device.lasting_user().is_some() || Instant::now() > end {
             return Some(user);
         }
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        thread::sleep(Duration::from_millis(50));
     }
-    device.user()
+}
+
+/// Tries again while it is busy, for as long as short visitors stay.
+fn patiently(mut call: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    let end = Instant::now() + SHORT_VISIT;
+    loop {
+        match call() {
+            Err(e) if e.kind() == io::ErrorKind::ResourceBusy && Instant::now() < end => {
+                thread::sleep(Duration::from_millis(50));
+            }
+            result => return result,
+        }
+    }
 }
 
 fn no_nbd(error: &io::Error) -> Error {
