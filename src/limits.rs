@@ -69,6 +69,7 @@ pub const LUKS2_JSON_DEPTH_MAX: usize = 32;
 
 /// Most LUKS2 key slots, digests and tokens: ids are 0 to 31. Source: LUKS2 on-disk format.
 pub const LUKS2_OBJECTS_MAX: u32 = 32;
+
 /// Seconds after which the kernel's nbd driver sends a request again on another connection: over
 /// what a busy disk takes, and short enough for a person to wait when a server was started again.
 pub const NBD_REQUEST_SECONDS: u64 = 30;

@@ -137,9 +137,11 @@ impl BlockDevice {
 
     /// A mount, a device built on it, or swap.
     pub(crate) fn lasting_user(&self) -> Option<String> {
-        self.names()
-            .iter()
-            .find_map(|name| mounted_on(name).or_else(|| holder_of(name)).or_else(|| swap_on(name)))
+        self.names().iter().find_map(|name| {
+            mounted_on(name)
+                .or_else(|| holder_of(name))
+                .or_else(|| swap_on(name))
+        })
     }
 
     /// Whoever else has it open; it may be gone in a moment.
@@ -155,7 +157,9 @@ impl BlockDevice {
 
     /// The names of its partitions.
     pub(crate) fn partitions(&self) -> Vec<String> {
-        let Ok(entries) = fs::read_dir(self.sys()) else { return Vec::new() };
+        let Ok(entries) = fs::read_dir(self.sys()) else {
+            return Vec::new();
+        };
         let mut names: Vec<String> = entries
             .flatten()
             .filter(|entry| entry.path().join("partition").exists())
@@ -195,11 +199,16 @@ pub(crate) fn load_module(name: &str) {
 
 /// The names of all block devices that begin with `prefix` and go on with a number.
 pub(crate) fn devices(prefix: &str) -> Vec<BlockDevice> {
-    let Ok(entries) = fs::read_dir("/sys/block") else { return Vec::new() };
+    let Ok(entries) = fs::read_dir("/sys/block") else {
+        return Vec::new();
+    };
     entries
         .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok())
-        .filter(|name| name.strip_prefix(prefix).is_some_and(|n| n.parse::<u32>().is_ok()))
+        .filter(|name| {
+            name.strip_prefix(prefix)
+                .is_some_and(|n| n.parse::<u32>().is_ok())
+        })
         .map(BlockDevice::new)
         .collect()
 }
@@ -240,7 +249,10 @@ fn wait_for_node(name: &str) -> io::Result<()> {
 
 fn parse_numbers(text: &str) -> Option<u64> {
     let (major, minor) = text.split_once(':')?;
-    Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
+    Some(rustix::fs::makedev(
+        major.parse().ok()?,
+        minor.parse().ok()?,
+    ))
 }
 
 /// Where `name` is mounted. Some file systems show their own device numbers, so the source is
@@ -265,7 +277,10 @@ fn holder_of(name: &str) -> Option<String> {
 fn swap_on(name: &str) -> Option<String> {
     let node = format!("/dev/{name}");
     let swaps = fs::read_to_string("/proc/swaps").ok()?;
-    let found = swaps.lines().skip(1).any(|line| line.split(' ').next() == Some(&node));
+    let found = swaps
+        .lines()
+        .skip(1)
+        .any(|line| line.split(' ').next() == Some(&node));
     found.then(|| "swap space".to_owned())
 }
 
@@ -274,12 +289,19 @@ fn swap_on(name: &str) -> Option<String> {
 pub(crate) fn opener_of(paths: &[PathBuf]) -> Option<String> {
     let own = std::process::id();
     for process in fs::read_dir("/proc").ok()?.flatten() {
-        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse::<u32>().ok())
+        let Some(pid) = process
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse::<u32>().ok())
         else {
             continue;
         };
-        let Ok(files) = fs::read_dir(process.path().join("fd")) else { continue };
-        let mut targets = files.flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
+        let Ok(files) = fs::read_dir(process.path().join("fd")) else {
+            continue;
+        };
+        let mut targets = files
+            .flatten()
+            .filter_map(|fd| fs::read_link(fd.path()).ok());
         if pid != own && targets.any(|target| paths.contains(&target)) {
             let command = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
             return Some(format!("open in {} (process {pid})", command.trim_end()));
@@ -305,7 +327,12 @@ impl Mount {
         let target = unescape(mount.nth(1)?);
         let mut source = source.split(' ');
         let kind = source.next()?.to_owned();
-        Some(Self { numbers, target, kind, source: unescape(source.next()?) })
+        Some(Self {
+            numbers,
+            target,
+            kind,
+            source: unescape(source.next()?),
+        })
     }
 }
 
@@ -335,7 +362,10 @@ mod tests {
         let mount = Mount::parse(line).unwrap();
         assert_eq!(mount.numbers, "98:0");
         assert_eq!(mount.target, "/mnt/a b");
-        assert_eq!((mount.kind.as_str(), mount.source.as_str()), ("ext3", "/dev/root"));
+        assert_eq!(
+            (mount.kind.as_str(), mount.source.as_str()),
+            ("ext3", "/dev/root")
+        );
         assert_eq!(Mount::parse("36 35 98:0 /mnt1"), None);
     }
 

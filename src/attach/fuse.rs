@@ -48,12 +48,19 @@ impl FuseFile {
         let mut config = Config::default();
         config.n_threads = Some(THREADS);
         config.clone_fd = true;
-        let filesystem = VolumeFile { device: Arc::clone(device), name: name.to_owned() };
+        let filesystem = VolumeFile {
+            device: Arc::clone(device),
+            name: name.to_owned(),
+        };
         // Who may come in is the kernel's to check, by the mount: its owner alone.
         let session = Session::from_fd(filesystem, fd, SessionACL::All, config)
             .and_then(Session::spawn)
             .inspect_err(|_| drop(fuse_mount::unmount_dead(target)))?;
-        Ok(Self { target: target.to_owned(), file: target.join(name), session: Some(session) })
+        Ok(Self {
+            target: target.to_owned(),
+            file: target.join(name),
+            session: Some(session),
+        })
     }
 
     /// The file.
@@ -95,7 +102,11 @@ impl VolumeFile {
             mtime: epoch,
             ctime: epoch,
             crtime: epoch,
-            kind: if is_file { FileType::RegularFile } else { FileType::Directory },
+            kind: if is_file {
+                FileType::RegularFile
+            } else {
+                FileType::Directory
+            },
             perm: match (is_file, self.device.read_only()) {
                 (false, _) => 0o500,
                 (true, false) => 0o600,
@@ -112,12 +123,21 @@ impl VolumeFile {
 
     /// The part of a request that lies on the volume: `None` where it begins past the end.
     fn clip(&self, offset_bytes: u64, len_bytes: u64) -> Option<u32> {
-        let left = self.device.size_bytes().checked_sub(offset_bytes).filter(|&left| left > 0)?;
-        Some(left.min(len_bytes).min(u64::from(limits::REQUEST_BYTES_MAX)) as u32)
+        let left = self
+            .device
+            .size_bytes()
+            .checked_sub(offset_bytes)
+            .filter(|&left| left > 0)?;
+        Some(
+            left.min(len_bytes)
+                .min(u64::from(limits::REQUEST_BYTES_MAX)) as u32,
+        )
     }
 
     fn submit(&self, request: Request, reply: Reply) {
-        let answer = Answer { reply: Mutex::new(Some(reply)) };
+        let answer = Answer {
+            reply: Mutex::new(Some(reply)),
+        };
         self.device.submit(request, Arc::new(answer));
     }
 }
@@ -212,7 +232,9 @@ impl Filesystem for VolumeFile {
         let Some(len_bytes) = self.clip(offset_bytes, size.into()).filter(|&len| len > 0) else {
             return reply.data(&[]);
         };
-        let mut request = self.device.prepare(Operation::Read, offset_bytes, len_bytes, 0);
+        let mut request = self
+            .device
+            .prepare(Operation::Read, offset_bytes, len_bytes, 0);
         match self.device.run_without_waiting(&mut request) {
             Some(Ok(())) => reply.data(request.payload()),
             Some(Err(e)) => reply.error(errno(&e)),
@@ -239,8 +261,12 @@ impl Filesystem for VolumeFile {
             return reply.error(Errno::ENOSPC);
         };
         let fua = flags.0 & libc::O_DSYNC != 0;
-        let mut request = self.device.prepare(Operation::Write { fua }, offset_bytes, len_bytes, 0);
-        request.payload_mut().copy_from_slice(&data[..len_bytes as usize]);
+        let mut request = self
+            .device
+            .prepare(Operation::Write { fua }, offset_bytes, len_bytes, 0);
+        request
+            .payload_mut()
+            .copy_from_slice(&data[..len_bytes as usize]);
         Stats::add(&self.device.stats().copied_bytes, len_bytes.into());
         self.submit(request, Reply::Write(reply, len_bytes));
     }
@@ -369,5 +395,10 @@ impl Completions for Zeroing {
 }
 
 fn errno(error: &io::Error) -> Errno {
-    Errno::from_i32(error.raw_os_error().filter(|&code| code > 0).unwrap_or(libc::EIO))
+    Errno::from_i32(
+        error
+            .raw_os_error()
+            .filter(|&code| code > 0)
+            .unwrap_or(libc::EIO),
+    )
 }

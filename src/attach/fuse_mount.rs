@@ -40,8 +40,7 @@ fn mount_directly(target: &Path) -> io::Result<OwnedFd> {
         rustix::process::getgid().as_raw()
     );
     let options = CString::new(options)?;
-    let flags =
-        MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::NOATIME;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::NOATIME;
     rustix::mount::mount("luks", target, "fuse.luks", flags, options.as_c_str())?;
     Ok(device.into())
 }
@@ -51,7 +50,11 @@ fn mount_directly(target: &Path) -> io::Result<OwnedFd> {
 fn mount_by_helper(target: &Path) -> io::Result<OwnedFd> {
     let (ours, its) = UnixStream::pair()?;
     let child = Command::new(HELPER)
-        .args(["-o", "nosuid,nodev,noexec,noatime,fsname=luks,subtype=luks", "--"])
+        .args([
+            "-o",
+            "nosuid,nodev,noexec,noatime,fsname=luks,subtype=luks",
+            "--",
+        ])
         .arg(target)
         .env("_FUSE_COMMFD", "0")
         .stdin(Stdio::from(OwnedFd::from(its)))
@@ -89,7 +92,10 @@ fn receive_fd(socket: &UnixStream) -> io::Result<OwnedFd> {
 fn helper_error(stderr: &[u8]) -> io::Error {
     let text = String::from_utf8_lossy(stderr);
     let line = text.lines().next().unwrap_or("it failed");
-    let line = line.strip_prefix(HELPER).and_then(|l| l.strip_prefix(": ")).unwrap_or(line);
+    let line = line
+        .strip_prefix(HELPER)
+        .and_then(|l| l.strip_prefix(": "))
+        .unwrap_or(line);
     let kind = if line.contains("busy") {
         io::ErrorKind::ResourceBusy
     } else {
@@ -105,7 +111,11 @@ pub(crate) fn unmount(target: &Path) -> io::Result<()> {
 
 /// Takes the mount at `target` out of sight at once, whoever uses it: for what is dead.
 pub(crate) fn unmount_dead(target: &Path) -> io::Result<()> {
-    unmount_as(target, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH, &["-u", "-z"])
+    unmount_as(
+        target,
+        UnmountFlags::NOFOLLOW | UnmountFlags::DETACH,
+        &["-u", "-z"],
+    )
 }
 
 fn unmount_as(target: &Path, flags: UnmountFlags, helper_options: &[&str]) -> io::Result<()> {
@@ -133,7 +143,9 @@ fn unmount_as(target: &Path, flags: UnmountFlags, helper_options: &[&str]) -> io
 /// Whether a FUSE file system is mounted on `target`; asks the kernel's list and not the mount
 /// itself, whose server may be dead.
 pub(crate) fn is_mounted(target: &Path) -> bool {
-    let Ok(mounts) = fs::read_to_string("/proc/self/mountinfo") else { return false };
+    let Ok(mounts) = fs::read_to_string("/proc/self/mountinfo") else {
+        return false;
+    };
     mounts
         .lines()
         .filter_map(Mount::parse)

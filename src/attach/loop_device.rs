@@ -69,7 +69,10 @@ impl LoopDevice {
         // The driver turns "discard" and "write zeroes" into the same hole in the file below,
         // where a hole has to read as zeros. An encrypted volume's discarded sectors don't.
         let _ = self.block.set("queue/discard_max_bytes", "0");
-        let set = self.block.check_block_size(block_size).and_then(|()| self.block.scan_partitions());
+        let set = self
+            .block
+            .check_block_size(block_size)
+            .and_then(|()| self.block.scan_partitions());
         if let Err(e) = set.and_then(|()| self.block.wait_for_node()) {
             let _ = clear(device);
             return Err(e);
@@ -124,7 +127,10 @@ impl LoopDevice {
     /// Takes back what a refused detach left behind: that the device goes with its last user.
     fn keep(&self) -> io::Result<()> {
         let device = self.block.open(false, false)?;
-        let info = Info64 { flags: LO_FLAGS_PARTSCAN, ..Info64::default() };
+        let info = Info64 {
+            flags: LO_FLAGS_PARTSCAN,
+            ..Info64::default()
+        };
         // SAFETY: the structure is the one that LOOP_SET_STATUS64 reads.
         unsafe { ioctl(&device, Setter::<LOOP_SET_STATUS64, Info64>::new(info)) }?;
         Ok(())

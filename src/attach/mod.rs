@@ -100,7 +100,12 @@ impl Attachment {
         let mut notes = Vec::new();
         if matches!(mode, AttachMode::Auto | AttachMode::Nbd) {
             match nbd(device, place, remembered) {
-                Ok(nbd) => return Ok(Self { block: Some(Block::Nbd(nbd)), ..Self::default() }),
+                Ok(nbd) => {
+                    return Ok(Self {
+                        block: Some(Block::Nbd(nbd)),
+                        ..Self::default()
+                    });
+                }
                 Err(e) if mode == AttachMode::Nbd => return Err(no_nbd(&e).caused_by(e)),
                 Err(e) => notes.push(format!("no kernel nbd: {e}")),
             }
@@ -108,8 +113,12 @@ impl Attachment {
         if matches!(mode, AttachMode::Auto | AttachMode::Fuse) {
             match fuse(device, place) {
                 Ok(file) => {
-                    let mut attached =
-                        Self { file: Some(file), place: Some(place.mount.clone()), block: None, notes };
+                    let mut attached = Self {
+                        file: Some(file),
+                        place: Some(place.mount.clone()),
+                        block: None,
+                        notes,
+                    };
                     attached.add_loop_device(device);
                     return Ok(attached);
                 }
@@ -117,7 +126,10 @@ impl Attachment {
                 Err(e) => notes.push(format!("no FUSE: {e}")),
             }
         }
-        Ok(Self { notes, ..Self::default() })
+        Ok(Self {
+            notes,
+            ..Self::default()
+        })
     }
 
     fn add_loop_device(&mut self, device: &Arc<Device>) {
@@ -157,7 +169,11 @@ impl Attachment {
 
     /// Connections to the server that are the attachment's own.
     pub fn own_connections(&self) -> usize {
-        if self.nbd_index().is_some() { nbd_kernel::CONNECTIONS } else { 0 }
+        if self.nbd_index().is_some() {
+            nbd_kernel::CONNECTIONS
+        } else {
+            0
+        }
     }
 
     /// Who uses it, in words.
@@ -210,9 +226,11 @@ impl Attachment {
         }
         if let Some(file) = &mut self.file {
             let path = file.path().to_owned();
-            patiently(|| file.unmount()).map_err(|e| match block::opener_of(std::slice::from_ref(&path)) {
-                Some(user) => in_use(&path, &user),
-                None => detach_error(&path, e),
+            patiently(|| file.unmount()).map_err(|e| {
+                match block::opener_of(std::slice::from_ref(&path)) {
+                    Some(user) => in_use(&path, &user),
+                    None => detach_error(&path, e),
+                }
             })?;
             self.file = None;
         }
@@ -243,7 +261,10 @@ impl Block {
         self.device().flush()?;
         match self {
             // Held exclusively, so that nobody mounts it at the last moment.
-            Self::Nbd(nbd) => self.device().open(false, true).and_then(|_held| nbd.detach()),
+            Self::Nbd(nbd) => self
+                .device()
+                .open(false, true)
+                .and_then(|_held| nbd.detach()),
             Self::Loop(found) => found.detach(),
         }
     }
@@ -294,7 +315,10 @@ fn nbd(device: &Arc<Device>, place: &Place, remembered: Remembered) -> io::Resul
 }
 
 fn fuse(device: &Arc<Device>, place: &Place) -> io::Result<FuseFile> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(&place.mount)?;
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&place.mount)?;
     FuseFile::mount(device, &place.mount, &place.name)
         .inspect_err(|_| drop(fs::remove_dir(&place.mount)))
 }

@@ -41,7 +41,10 @@ fn handshake(stream: &mut (impl Read + Write)) -> io::Result<Export> {
     let wanted = [NBDMAGIC.to_be_bytes(), IHAVEOPT.to_be_bytes()].concat();
     let flags = u16::from_be_bytes([f0, f1]) & (FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES);
     if magic[..] != wanted || flags & FLAG_FIXED_NEWSTYLE == 0 {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "no fixed newstyle NBD server"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "no fixed newstyle NBD server",
+        ));
     }
     let mut option = Vec::from(u32::from(flags).to_be_bytes());
     option.extend(IHAVEOPT.to_be_bytes());
@@ -53,7 +56,10 @@ fn handshake(stream: &mut (impl Read + Write)) -> io::Result<Export> {
     if flags & FLAG_NO_ZEROES == 0 {
         read::<124>(stream)?;
     }
-    Ok(Export { size_bytes, flags: transmission })
+    Ok(Export {
+        size_bytes,
+        flags: transmission,
+    })
 }
 
 fn read<const N: usize>(stream: &mut impl Read) -> io::Result<[u8; N]> {
@@ -98,7 +104,13 @@ mod tests {
         for (flags, zeroes) in [(3, 0), (1, 124)] {
             let mut script = server(flags, zeroes);
             let export = handshake(&mut script).unwrap();
-            assert_eq!(export, Export { size_bytes: 4096, flags: 0x12d });
+            assert_eq!(
+                export,
+                Export {
+                    size_bytes: 4096,
+                    flags: 0x12d
+                }
+            );
             assert_eq!(script.1[..4], u32::from(flags).to_be_bytes());
             assert_eq!(script.1[4..], *b"IHAVEOPT\0\0\0\x01\0\0\0\0");
             assert_eq!(script.0.position() as usize, script.0.get_ref().len());
@@ -107,8 +119,14 @@ mod tests {
 
     #[test]
     fn another_protocol_is_refused() {
-        let mut script = Script(io::Cursor::new(b"SSH-2.0-OpenSSH_9.2p1\r\n".to_vec()), Vec::new());
-        assert_eq!(handshake(&mut script).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        let mut script = Script(
+            io::Cursor::new(b"SSH-2.0-OpenSSH_9.2p1\r\n".to_vec()),
+            Vec::new(),
+        );
+        assert_eq!(
+            handshake(&mut script).unwrap_err().kind(),
+            io::ErrorKind::InvalidData
+        );
         let mut script = server(0, 124);
         assert!(handshake(&mut script).is_err());
     }

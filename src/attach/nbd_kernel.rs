@@ -6,7 +6,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::block::{BlockDevice, devices, load_module};
 use super::nbd_client;
@@ -78,7 +78,12 @@ impl NbdDevice {
     /// on.
     pub(crate) fn attach_again(self, options: &NbdOptions) -> io::Result<Self> {
         let mut family = family()?;
-        let size_bytes = self.block.fact("size")?.parse::<u64>().unwrap_or(0).saturating_mul(512);
+        let size_bytes = self
+            .block
+            .fact("size")?
+            .parse::<u64>()
+            .unwrap_or(0)
+            .saturating_mul(512);
         if size_bytes != options.size_bytes {
             return Err(io::Error::other(format!(
                 "{} is {size_bytes} bytes large and the volume {}",
@@ -87,7 +92,10 @@ impl NbdDevice {
             )));
         }
         let (streams, _) = connect(options)?;
-        family.call(CMD_RECONFIGURE, &self.named().list(ATTR_SOCKETS, &sockets(&streams)))?;
+        family.call(
+            CMD_RECONFIGURE,
+            &self.named().list(ATTR_SOCKETS, &sockets(&streams)),
+        )?;
         Self::configured(&family, self.index, options).finish(options)
     }
 
@@ -95,12 +103,15 @@ impl NbdDevice {
     /// it was, for kernels that don't show identifiers; it was then configured by `process`.
     pub(crate) fn find(identifier: &str, index: Option<u32>, process: u32) -> Option<Self> {
         devices("nbd").into_iter().find_map(|block| {
-            let number: u32 = block.path().to_str()?.strip_prefix("/dev/nbd")?.parse().ok()?;
+            let number: u32 = block
+                .path()
+                .to_str()?
+                .strip_prefix("/dev/nbd")?
+                .parse()
+                .ok()?;
             let found = match block.fact("backend") {
                 Ok(backend) => backend == identifier,
-                Err(_) => {
-                    index == Some(number) && block.fact("pid").ok()? == process.to_string()
-                }
+                Err(_) => index == Some(number) && block.fact("pid").ok()? == process.to_string(),
             };
             (found && block.has("pid")).then(|| Self {
                 block,
@@ -123,11 +134,14 @@ impl NbdDevice {
     }
 
     fn finish(self, options: &NbdOptions) -> io::Result<Self> {
-        let set = self.block.check_block_size(options.block_size).and_then(|()| {
-            self.block.wait_for_node()?;
-            self.block.scan_partitions()?;
-            self.block.wait_for_node()
-        });
+        let set = self
+            .block
+            .check_block_size(options.block_size)
+            .and_then(|()| {
+                self.block.wait_for_node()?;
+                self.block.scan_partitions()?;
+                self.block.wait_for_node()
+            });
         match set {
             Ok(()) => Ok(self),
             Err(e) => {
@@ -145,13 +159,20 @@ impl NbdDevice {
     /// Whether it is configured still, and as ours.
     pub(crate) fn is_attached(&self) -> bool {
         self.block.has("pid")
-            && self.block.fact("backend").is_ok_and(|backend| backend == self.identifier)
+            && self
+                .block
+                .fact("backend")
+                .is_ok_and(|backend| backend == self.identifier)
             || self.block.has("pid") && !self.block.has("backend")
     }
 
     /// Replaces connections that the kernel gave up, after a request that took too long.
     pub(crate) fn mend(&self) -> io::Result<()> {
-        let messages = self.events.as_ref().map(Listener::messages).unwrap_or_default();
+        let messages = self
+            .events
+            .as_ref()
+            .map(Listener::messages)
+            .unwrap_or_default();
         let dead = messages.iter().filter(|message| {
             message.command == CMD_LINK_DEAD
                 && message.attributes.u32(ATTR_INDEX) == Some(self.index)
@@ -174,7 +195,10 @@ impl NbdDevice {
         if !self.is_attached() {
             return Ok(());
         }
-        family()?.call(CMD_DISCONNECT, &Attributes::default().number32(ATTR_INDEX, self.index))?;
+        family()?.call(
+            CMD_DISCONNECT,
+            &Attributes::default().number32(ATTR_INDEX, self.index),
+        )?;
         Ok(())
     }
 
@@ -194,9 +218,10 @@ fn family() -> io::Result<Family> {
             find()
         })
         .map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound => {
-                io::Error::new(io::ErrorKind::NotFound, "this kernel has no nbd driver loaded")
-            }
+            io::ErrorKind::NotFound => io::Error::new(
+                io::ErrorKind::NotFound,
+                "this kernel has no nbd driver loaded",
+            ),
             _ => e,
         })
 }

@@ -62,9 +62,13 @@ impl Family {
             .call(CTRL_CMD_GETFAMILY, &request)?
             .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?
             .attributes;
-        family.id = answer.u16(CTRL_ATTR_FAMILY_ID).ok_or(io::ErrorKind::InvalidData)?;
+        family.id = answer
+            .u16(CTRL_ATTR_FAMILY_ID)
+            .ok_or(io::ErrorKind::InvalidData)?;
         family.version = version;
-        family.groups = answer.nested(CTRL_ATTR_MCAST_GROUPS).map_or_else(Vec::new, groups);
+        family.groups = answer
+            .nested(CTRL_ATTR_MCAST_GROUPS)
+            .map_or_else(Vec::new, groups);
         Ok(family)
     }
 
@@ -76,7 +80,14 @@ impl Family {
     ) -> io::Result<Option<Message>> {
         self.sequence += 1;
         let flags = NLM_F_REQUEST | NLM_F_ACK;
-        let bytes = encode(self.id, flags, self.sequence, command, self.version, attributes);
+        let bytes = encode(
+            self.id,
+            flags,
+            self.sequence,
+            command,
+            self.version,
+            attributes,
+        );
         send(&self.socket, &bytes, SendFlags::empty())?;
         let mut answer = None;
         let mut buf = vec![0; MESSAGE_BYTES_MAX];
@@ -91,7 +102,10 @@ impl Family {
                     continue;
                 }
                 // NLMSG_ERROR with code 0 is the acknowledgement.
-                let code = packet.body.first_chunk().map_or(-libc::EBADMSG, |b| i32::from_ne_bytes(*b));
+                let code = packet
+                    .body
+                    .first_chunk()
+                    .map_or(-libc::EBADMSG, |b| i32::from_ne_bytes(*b));
                 return match code {
                     0 => Ok(answer),
                     code => Err(io::Error::from_raw_os_error(code.saturating_neg())),
@@ -109,7 +123,10 @@ impl Family {
         let bit = bit.ok_or(io::ErrorKind::InvalidData)?;
         let socket = unbound_socket()?;
         bind(&socket, &SocketAddrNetlink::new(0, bit))?;
-        Ok(Listener { socket, family_id: self.id })
+        Ok(Listener {
+            socket,
+            family_id: self.id,
+        })
     }
 }
 
@@ -142,7 +159,12 @@ impl AsFd for Listener {
 
 fn unbound_socket() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC;
-    Ok(socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(GENERIC))?)
+    Ok(socket_with(
+        AddressFamily::NETLINK,
+        SocketType::RAW,
+        flags,
+        Some(GENERIC),
+    )?)
 }
 
 fn socket() -> io::Result<OwnedFd> {
@@ -166,7 +188,10 @@ fn groups(list: Attributes) -> Vec<(String, u32)> {
     list.all()
         .filter_map(|(_, group)| {
             let group = Attributes(group.to_vec());
-            Some((group.string(CTRL_ATTR_MCAST_GRP_NAME)?, group.u32(CTRL_ATTR_MCAST_GRP_ID)?))
+            Some((
+                group.string(CTRL_ATTR_MCAST_GRP_NAME)?,
+                group.u32(CTRL_ATTR_MCAST_GRP_ID)?,
+            ))
         })
         .collect()
 }
@@ -207,14 +232,21 @@ fn packets(mut bytes: &[u8]) -> impl Iterator<Item = Packet<'_>> {
         let body = bytes.get(16..len)?;
         bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
         let kind = u16::from_ne_bytes([k0, k1]);
-        Some(Packet { kind, sequence: u32::from_ne_bytes([s0, s1, s2, s3]), body })
+        Some(Packet {
+            kind,
+            sequence: u32::from_ne_bytes([s0, s1, s2, s3]),
+            body,
+        })
     })
 }
 
 impl Message {
     fn decode(body: &[u8]) -> Option<Self> {
         let (&[command, ..], attributes) = body.split_first_chunk::<4>()?;
-        Some(Self { command, attributes: Attributes(attributes.to_vec()) })
+        Some(Self {
+            command,
+            attributes: Attributes(attributes.to_vec()),
+        })
     }
 }
 
@@ -261,7 +293,9 @@ impl Attributes {
     }
 
     fn get(&self, kind: u16) -> Option<&[u8]> {
-        self.all().find(|&(found, _)| found == kind).map(|(_, value)| value)
+        self.all()
+            .find(|&(found, _)| found == kind)
+            .map(|(_, value)| value)
     }
 
     fn u16(&self, kind: u16) -> Option<u16> {
@@ -290,7 +324,10 @@ mod tests {
     #[test]
     fn attributes_are_padded_and_found_again() {
         let inner = Attributes::default().number32(1, 7);
-        let list = Attributes::default().text(2, "nbd").number64(3, 9).list(4, &inner);
+        let list = Attributes::default()
+            .text(2, "nbd")
+            .number64(3, 9)
+            .list(4, &inner);
         assert_eq!(list.0.len(), 8 + 12 + 12);
         assert_eq!(list.string(2).as_deref(), Some("nbd"));
         assert_eq!(list.nested(4).and_then(|inner| inner.u32(1)), Some(7));
@@ -317,7 +354,12 @@ mod tests {
             return;
         };
         assert_eq!(family.id, GENL_ID_CTRL);
-        assert!(family.groups.iter().any(|(name, id)| name == "notify" && *id > 0));
+        assert!(
+            family
+                .groups
+                .iter()
+                .any(|(name, id)| name == "notify" && *id > 0)
+        );
         let missing = Family::find("no-such-family", 1).unwrap_err();
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
     }
