@@ -21,6 +21,7 @@ pub mod nbd;
 pub mod queue;
 pub mod secret;
 pub mod server;
+pub mod signals;
 pub mod storage;
 pub mod units;
 pub mod volume;

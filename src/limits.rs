@@ -50,8 +50,34 @@ pub const HANDSHAKE_OPTIONS_MAX: u32 = 64;
 /// Longest handshake option in bytes (an export name of 4096, plus meta contexts).
 pub const HANDSHAKE_OPTION_BYTES_MAX: u32 = 64 << 10;
 
-/// Requests of one connection that may be in flight; the next is read when one is answered.
+/// Most bytes of an option over that limit that are read past to answer it; a longer one ends the
+/// connection.
+pub const HANDSHAKE_DRAIN_BYTES_MAX: u32 = 1 << 20;
+
+/// Requests of one connection that may be in flight or wait to be taken by the client; the next
+/// is read when one has left.
 pub const CONNECTION_REQUESTS_MAX: usize = 128;
+/// Most payload bytes of one connection's requests in flight or waiting to be taken by the
+/// client: one request of the largest size, a quarter of what the process has.
+pub const CONNECTION_BYTES_MAX: u64 = REQUEST_BYTES_MAX as u64;
+
+/// Bytes of one connection's receive buffer: takes in a full queue of small writes, and many
+/// times that of reads, by one call.
+pub const RECEIVE_BYTES: usize = 128 << 10;
+/// Bytes of replies that are gathered before they are sent.
+pub const SEND_BATCH_BYTES: usize = 256 << 10;
+/// Most extents in one BLOCK_STATUS reply; the client asks again for what is left.
+pub const EXTENTS_MAX: usize = 8192;
+
+/// Seconds after which a client that holds request memory and moves no byte is cut off, if
+/// others wait for memory.
+pub const STALL_SECONDS_MAX: u64 = 30;
+/// Seconds a server that was told to end waits for requests in flight.
+pub const DRAIN_SECONDS_MAX: u64 = 3;
+
+/// Bytes of one connection's thread's stack: its own frames are a few KiB, the rest is room for
+/// the device's.
+pub const CONNECTION_STACK_BYTES: usize = 256 << 10;
 
 /// Connections of one server at a time.
 pub const CONNECTIONS_MAX: usize = 1024;

@@ -62,6 +62,8 @@ impl Verb {
     }
 }
 
+pub mod serve;
+
 /// Runs the command line and returns its exit code.
 pub fn main() -> ExitCode {
     ExitCode::from(run(std::env::args_os()))

@@ -12,7 +12,7 @@ use super::order::{EntryId, Order};
 use super::plan::Span;
 use super::pool::Pool;
 use super::{Completions, Operation, Request, Stats};
-use crate::buffer::BufferPool;
+use crate::buffer::{Buffer, BufferPool};
 use crate::limits;
 use crate::storage::{Extent, Storage};
 use crate::units::SectorSize;
@@ -127,18 +127,45 @@ impl Device {
         len_bytes: u32,
         cookie: u64,
     ) -> Request {
-        let span = self.span(offset_bytes, len_bytes);
-        let moves_data = matches!(operation, Operation::Read | Operation::Write { .. });
-        let buffer = moves_data.then(|| self.buffers.take(span.len_bytes as usize));
-        let pad_bytes = if moves_data { span.pad_bytes } else { 0 };
-        Request {
+        let take = |len_bytes| Some(self.buffers.take(len_bytes));
+        self.prepare_by(take, operation, offset_bytes, len_bytes, cookie)
+            .expect("taking a buffer waits, and never fails")
+    }
+
+    /// As [`Self::prepare`], but `None` where it would wait for memory.
+    pub fn try_prepare(
+        &self,
+        operation: Operation,
+        offset_bytes: u64,
+        len_bytes: u32,
+        cookie: u64,
+    ) -> Option<Request> {
+        let take = |len_bytes| self.buffers.try_take(len_bytes);
+        self.prepare_by(take, operation, offset_bytes, len_bytes, cookie)
+    }
+
+    fn prepare_by(
+        &self,
+        take: impl FnOnce(usize) -> Option<Buffer>,
+        operation: Operation,
+        offset_bytes: u64,
+        len_bytes: u32,
+        cookie: u64,
+    ) -> Option<Request> {
+        let mut request = Request {
             operation,
             offset_bytes,
             len_bytes,
             cookie,
-            buffer,
-            pad_bytes,
+            buffer: None,
+            pad_bytes: 0,
+        };
+        if matches!(operation, Operation::Read | Operation::Write { .. }) {
+            let span = self.span(offset_bytes, len_bytes);
+            request.buffer = Some(take(span.len_bytes as usize)?);
+            request.pad_bytes = span.pad_bytes;
         }
+        Some(request)
     }
 
     /// Runs the request here and now if it needs no waiting for a device (cached reads); `None`

@@ -14,3 +14,5 @@ mod stats;
 pub use device::{Device, DeviceOptions};
 pub use request::{Completions, Operation, Request};
 pub use stats::Stats;
+
+pub use crate::storage::Extent;
