@@ -14,6 +14,7 @@ mod demo;
 mod engines;
 mod is_luks;
 mod keyfile;
+pub mod serve;
 mod terminal;
 pub mod unlock;
 mod uuid;
@@ -62,7 +63,6 @@ impl Verb {
     }
 }
 
-pub mod serve;
 
 /// Runs the command line and returns its exit code.
 pub fn main() -> ExitCode {

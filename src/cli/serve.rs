@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode};
+use std::process::{Child, Command};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -17,6 +17,7 @@ use rustix::process::{
     Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, pidfd_open, pidfd_send_signal, setrlimit,
 };
 
+use super::DONE;
 use crate::error::{Error, Result};
 use crate::queue::Device;
 use crate::server::{Server, ServerHandle, ServerOptions};
@@ -67,7 +68,7 @@ impl ServeArgs {
 /// returns.
 ///
 /// Errors: those of the listeners; `Device` where the last flush fails or no shell can be run.
-pub fn run(device: Arc<Device>, args: &ServeArgs) -> Result<ExitCode> {
+pub fn run(device: Arc<Device>, args: &ServeArgs) -> Result<u8> {
     args.check()?;
     let mut server = Server::new(
         device,
@@ -87,7 +88,7 @@ pub fn run(device: Arc<Device>, args: &ServeArgs) -> Result<ExitCode> {
     }
 }
 
-fn run_in_foreground(server: Server) -> Result<ExitCode> {
+fn run_in_foreground(server: Server) -> Result<u8> {
     signals::write_on_termination(server.handle().stop_fd()).map_err(no_signals)?;
     raise_descriptor_limit();
     let mut lines = server.uris().join("\n");
@@ -99,11 +100,11 @@ fn run_in_foreground(server: Server) -> Result<ExitCode> {
         .and_then(|()| stdout.flush());
     drop(stdout);
     server.run()?;
-    Ok(ExitCode::SUCCESS)
+    Ok(DONE)
 }
 
 /// Serves as long as the command runs, at a private socket unless one was given.
-fn run_with_command(mut server: Server, command: &str) -> Result<ExitCode> {
+fn run_with_command(mut server: Server, command: &str) -> Result<u8> {
     let signalled = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
         .map_err(|e| no_signals(e.into()))?;
     let folder = match server.uris().is_empty() {
@@ -129,8 +130,8 @@ fn run_with_command(mut server: Server, command: &str) -> Result<ExitCode> {
     drop(folder);
     let code = code.map_err(|e| Error::device("can't wait for the command").caused_by(e))?;
     match code {
-        0 => served.map(|()| ExitCode::SUCCESS),
-        code => Ok(ExitCode::from(code)),
+        0 => served.map(|()| DONE),
+        code => Ok(code),
     }
 }
 

@@ -238,7 +238,11 @@ mod tests {
     };
 
     fn bytes(reply: &Reply) -> Vec<u8> {
-        reply.slices().concat()
+        reply
+            .slices()
+            .iter()
+            .flat_map(|slice| slice.to_vec())
+            .collect()
     }
 
     #[test]
