@@ -156,3 +156,68 @@ impl Piece<'_, '_, '_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cipher::consts::{U1, U4, U8, U30, U64};
+
+    use super::super::batch::mock::Mock;
+    use super::*;
+
+    /// `sectors` sectors of `sector_blocks` on a backend `W` wide, there and back.
+    fn there_and_back<W: cipher::array::ArraySize>(sectors: usize, sector_blocks: usize) {
+        let ivs: Vec<Block> = (0..sectors).map(|i| [i as u8 ^ 0x35; 16].into()).collect();
+        let plain: Vec<Block> = (0..sectors * sector_blocks)
+            .map(|i| [i as u8; 16].into())
+            .collect();
+
+        let mut expected = plain.clone();
+        for (iv, sector) in ivs.iter().zip(expected.chunks_mut(sector_blocks)) {
+            let mut previous = *iv;
+            for block in sector {
+                xor(std::slice::from_mut(block), &[previous]);
+                Mock::<U1>::encrypting().aes.encrypt_block(block);
+                previous = *block;
+            }
+        }
+        let mut data = plain.clone();
+        let blocks = data.as_mut_slice().into();
+        Piece {
+            blocks,
+            ivs: &ivs,
+            sector_blocks,
+        }
+        .encrypt(Mock::<W>::encrypting());
+        assert_eq!(
+            data,
+            expected,
+            "{sectors} sectors of {sector_blocks}, {} wide",
+            W::USIZE
+        );
+        let mut back = vec![Block::default(); data.len()];
+        let blocks = InOutBuf::new(&data, &mut back).expect("one length");
+        Piece {
+            blocks,
+            ivs: &ivs,
+            sector_blocks,
+        }
+        .decrypt(Mock::<W>::decrypting());
+        assert_eq!(
+            back,
+            plain,
+            "{sectors} sectors of {sector_blocks}, {} wide",
+            W::USIZE
+        );
+    }
+
+    #[test]
+    fn every_width_of_backend_gives_the_same() {
+        for (sectors, sector_blocks) in [(1, 32), (3, 32), (64, 32), (31, 64), (9, 128), (2, 256)] {
+            there_and_back::<U1>(sectors, sector_blocks);
+            there_and_back::<U4>(sectors, sector_blocks);
+            there_and_back::<U8>(sectors, sector_blocks);
+            there_and_back::<U30>(sectors, sector_blocks);
+            there_and_back::<U64>(sectors, sector_blocks);
+        }
+    }
+}

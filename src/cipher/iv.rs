@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::kdf::{DIGEST_BYTES_MAX, HashAlgorithm};
 
 /// A rule that makes a sector's 16-byte IV from its number.
+#[allow(clippy::large_enum_variant)] // One a volume, in a box with the other keys.
 pub(super) enum IvRule {
     /// The number's low 32 bits, little-endian.
     Plain,

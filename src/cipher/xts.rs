@@ -155,7 +155,66 @@ fn fill_sector(first: &Block, tweaks: &mut [Block]) {
 
 #[cfg(test)]
 mod tests {
+    use cipher::consts::{U1, U4, U8, U30, U64};
+
+    use super::super::batch::mock::Mock;
     use super::*;
+
+    /// Three sectors of `sector_blocks` on a backend `W` wide, there and back.
+    fn there_and_back<W: cipher::array::ArraySize>(sector_blocks: usize) {
+        let first_tweaks: Vec<Block> = (1..=3).map(|i| [i * 0x35; 16].into()).collect();
+        let plain: Vec<Block> = (0..3 * sector_blocks)
+            .map(|i| [i as u8; 16].into())
+            .collect();
+
+        let mut expected = plain.clone();
+        for (first, sector) in first_tweaks.iter().zip(expected.chunks_mut(sector_blocks)) {
+            let mut tweaks = vec![Block::default(); sector_blocks];
+            fill_sector(first, &mut tweaks);
+            xor(sector, &tweaks);
+            Mock::<U1>::encrypting().aes.encrypt_blocks(sector);
+            xor(sector, &tweaks);
+        }
+        let mut data = plain.clone();
+        let blocks = data.as_mut_slice().into();
+        Piece {
+            blocks,
+            first_tweaks: &first_tweaks,
+            sector_blocks,
+        }
+        .through(Mock::<W>::encrypting());
+        assert_eq!(
+            data,
+            expected,
+            "{sector_blocks} blocks a sector, {} wide",
+            W::USIZE
+        );
+        let mut back = vec![Block::default(); data.len()];
+        let blocks = InOutBuf::new(&data, &mut back).expect("one length");
+        Piece {
+            blocks,
+            first_tweaks: &first_tweaks,
+            sector_blocks,
+        }
+        .through(Mock::<W>::decrypting());
+        assert_eq!(
+            back,
+            plain,
+            "{sector_blocks} blocks a sector, {} wide",
+            W::USIZE
+        );
+    }
+
+    #[test]
+    fn every_width_of_backend_gives_the_same() {
+        for sector_blocks in [32, 64, 128, 256] {
+            there_and_back::<U1>(sector_blocks);
+            there_and_back::<U4>(sector_blocks);
+            there_and_back::<U8>(sector_blocks);
+            there_and_back::<U30>(sector_blocks);
+            there_and_back::<U64>(sector_blocks);
+        }
+    }
 
     #[test]
     fn tweaks_are_successive_multiples_of_alpha() {
