@@ -6,7 +6,6 @@ use crate::cipher::{CipherSpec, IvOptions, SectorCipher};
 use crate::error::{Error, Result};
 use crate::kdf::{HashAlgorithm, Kdf, af_merge};
 use crate::limits::LUKS_KEY_BYTES_MAX;
-use crate::luks::text::printable;
 use crate::secret::Secret;
 use crate::storage::Storage;
 use crate::units::{IV_UNIT_BYTES, SectorSize};
@@ -21,18 +20,20 @@ pub(crate) const fn material_bytes(key_bytes: u32) -> u64 {
     (key_bytes as u64 * STRIPES as u64).next_multiple_of(IV_UNIT_BYTES)
 }
 
-/// Whether a cipher specification encrypts nothing.
-pub(crate) fn is_null_cipher(cipher: &str) -> bool {
-    cipher.contains("cipher_null")
-}
-
-/// The error for a null cipher that was not asked for.
-pub(crate) fn null_cipher_refused(what: &str, cipher: &str) -> Error {
-    let cipher = printable(cipher);
-    Error::device(format!(
-        "{what} uses the null cipher {cipher:?}, which encrypts nothing"
-    ))
-    .hint("--allow-null-cipher, if that is known and meant")
+/// Whether data under this cipher specification are plaintext (`cipher_null-ecb`).
+///
+/// Errors: `Device` where that was not asked for, or the text is no specification.
+pub(crate) fn is_null_cipher(what: &str, cipher: &str, allow_null_cipher: bool) -> Result<bool> {
+    let spec = CipherSpec::parse(cipher)?;
+    let null = spec.is_null();
+    if null && !allow_null_cipher {
+        return Err(Error::device(format!(
+            "{what} uses the null cipher {spec}, which encrypts nothing"
+        ))
+        .hint("--allow-null-cipher, if that is known and meant"));
+    }
+    // In other modes the null cipher isn't the identity; they are refused as any unknown cipher.
+    Ok(null && spec.mode() == Some("ecb"))
 }
 
 /// The area of a key slot, as the header states it.
@@ -55,13 +56,7 @@ pub(crate) struct Area<'a> {
 impl Area<'_> {
     /// Checks everything that needs no passphrase.
     pub(crate) fn check(&self, allow_null_cipher: bool) -> Result<()> {
-        if is_null_cipher(self.cipher) {
-            if !allow_null_cipher {
-                return Err(null_cipher_refused("it", self.cipher));
-            }
-        } else {
-            CipherSpec::parse(self.cipher)?;
-        }
+        is_null_cipher("its area", self.cipher, allow_null_cipher)?;
         let key_bytes = key_bytes_u32(self.key_bytes)?;
         if material_bytes(key_bytes) > self.size_bytes {
             return Err(Error::device(format!(
@@ -82,7 +77,7 @@ impl Area<'_> {
         passphrase: &[u8],
     ) -> Result<Option<Secret>> {
         let key_bytes = key_bytes_u32(self.key_bytes)?;
-        let null = is_null_cipher(self.cipher);
+        let null = is_null_cipher("its area", self.cipher, true)?;
         if null && !passphrase.is_empty() {
             return Ok(None);
         }

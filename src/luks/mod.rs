@@ -60,7 +60,7 @@ pub struct Header {
 
 #[derive(Debug)]
 enum Format {
-    Luks1(luks1::Luks1),
+    Luks1(Box<luks1::Luks1>),
     Luks2(luks2::Luks2),
 }
 
@@ -81,7 +81,7 @@ impl Header {
     pub fn load(storage: Arc<dyn Storage>, detached: bool) -> Result<Self> {
         let (format, warnings) = match magic_version(&*storage)? {
             Some(1) => (
-                Format::Luks1(luks1::Luks1::load(&*storage, detached)?),
+                Format::Luks1(Box::new(luks1::Luks1::load(&*storage, detached)?)),
                 Vec::new(),
             ),
             _ => {

@@ -9,7 +9,7 @@ use crate::cipher::{CipherSpec, IvOptions, SectorCipher};
 use crate::error::{Error, Result};
 use crate::kdf::Kdf;
 use crate::luks::attempts::{Attempts, no_such_keyslot};
-use crate::luks::material::{Area, is_null_cipher, material_bytes, null_cipher_refused};
+use crate::luks::material::{Area, is_null_cipher, material_bytes};
 use crate::luks::{UnlockOptions, VolumeKey};
 use crate::secret::Secret;
 use crate::storage::Storage;
@@ -74,7 +74,7 @@ impl Luks1 {
             ))
             .hint("name the data device, and this one with --header, if the header is detached"));
         }
-        let kind = SegmentKind::Crypt(Arc::new(self.sector_cipher(&key.key, options)?));
+        let kind = self.segment_kind(&key.key, options)?;
         let segment = Segment {
             start_bytes: 0,
             len_bytes: size_bytes,
@@ -149,22 +149,19 @@ impl Luks1 {
         }
     }
 
-    fn sector_cipher(&self, key: &Secret, options: &UnlockOptions) -> Result<SectorCipher> {
+    fn segment_kind(&self, key: &Secret, options: &UnlockOptions) -> Result<SegmentKind> {
         let cipher = self.checked_cipher()?;
-        if is_null_cipher(&cipher) && !options.allow_null_cipher {
-            return Err(null_cipher_refused("the volume", &cipher));
+        if is_null_cipher("the volume", &cipher, options.allow_null_cipher)? {
+            return Ok(SegmentKind::Linear);
         }
         let spec = CipherSpec::parse(&cipher)?;
-        SectorCipher::new(&spec, key, SectorSize::MIN, IvOptions::default())
+        let cipher = SectorCipher::new(&spec, key, SectorSize::MIN, IvOptions::default())?;
+        Ok(SegmentKind::Crypt(Arc::new(cipher)))
     }
 
     /// A name alone would mean a mode of its own to dm-crypt; in a LUKS1 header it is a fault.
     fn checked_cipher(&self) -> Result<String> {
-        match self.cipher_mode.is_empty() {
-            true => Err(Error::device(
-                "unsupported cipher: the header names no cipher mode",
-            )),
-            false => Ok(self.cipher()),
-        }
+        CipherSpec::from_parts(&self.cipher_name, &self.cipher_mode)?;
+        Ok(self.cipher())
     }
 }

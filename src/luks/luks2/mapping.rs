@@ -6,7 +6,7 @@ use super::segment::Crypt;
 use super::{Luks2, Segment, Size, requirement_in_words};
 use crate::cipher::{CipherSpec, IvOptions, SectorCipher};
 use crate::error::{Error, Result};
-use crate::luks::material::{is_null_cipher, null_cipher_refused};
+use crate::luks::material::is_null_cipher;
 use crate::luks::text::printable;
 use crate::luks::{UnlockOptions, VolumeKey};
 use crate::units::{IV_UNIT_BYTES, SectorSize};
@@ -47,12 +47,7 @@ impl Luks2 {
                     // cryptsetup ignores the IV tweak of a volume of one segment; the volume it
                     // wrote is what counts (`docs/decisions/0002-lenient-headers.md`).
                     let offset_iv_units = if active.len() == 1 { 0 } else { crypt.iv_tweak };
-                    SegmentKind::Crypt(Arc::new(sector_cipher(
-                        crypt,
-                        key,
-                        offset_iv_units,
-                        options,
-                    )?))
+                    segment_kind(crypt, key, offset_iv_units, options)?
                 }
             };
             let storage_offset_bytes = segment.offset_bytes;
@@ -231,14 +226,14 @@ fn places(
     }
 }
 
-fn sector_cipher(
+fn segment_kind(
     crypt: &Crypt,
     key: &VolumeKey,
     offset_iv_units: u64,
     options: &UnlockOptions,
-) -> Result<SectorCipher> {
-    if is_null_cipher(&crypt.encryption) && !options.allow_null_cipher {
-        return Err(null_cipher_refused("the volume", &crypt.encryption));
+) -> Result<SegmentKind> {
+    if is_null_cipher("the volume", &crypt.encryption, options.allow_null_cipher)? {
+        return Ok(SegmentKind::Linear);
     }
     let spec = CipherSpec::parse(&crypt.encryption)?;
     // LUKS2 counts IVs in 512-byte units at every sector size.
@@ -246,5 +241,6 @@ fn sector_cipher(
         offset_iv_units,
         large_sectors: false,
     };
-    SectorCipher::new(&spec, &key.key, crypt.sector_size, iv)
+    let cipher = SectorCipher::new(&spec, &key.key, crypt.sector_size, iv)?;
+    Ok(SegmentKind::Crypt(Arc::new(cipher)))
 }
