@@ -11,6 +11,7 @@ use super::iv::IvRule;
 use super::run::{IvNumbers, Run, RunCipher};
 use super::xts::Xts;
 use crate::error::{Error, Result};
+use crate::secret::wipe_stack;
 use crate::units::SectorSize;
 
 /// How sector numbers become IV numbers. Source: dm-crypt.rst.
@@ -40,7 +41,9 @@ impl SectorCipher {
         sector_size: SectorSize,
         iv: IvOptions,
     ) -> Result<Self> {
-        let cipher = keyed(spec, key)?;
+        let cipher = keyed(spec, key);
+        wipe_stack();
+        let cipher = cipher?;
         if !iv.offset_iv_units.is_multiple_of(sector_size.iv_units()) {
             return Err(Error::device(format!(
                 "an IV offset of {} sectors of 512 bytes is no multiple of the sector size, {} bytes",

@@ -8,11 +8,9 @@ mod memory;
 pub use af::{af_merge, af_split};
 pub use hash::{DIGEST_BYTES_MAX, HashAlgorithm};
 
-use zeroize::Zeroize;
-
 use crate::error::{Error, Result};
 use crate::limits;
-use crate::secret::Secret;
+use crate::secret::{Secret, wipe_stack};
 
 /// A key derivation function with its parameters, as a key slot states them. Debug is safe: a
 /// salt is no secret.
@@ -111,15 +109,6 @@ fn pbkdf2(
     }
     hash.pbkdf2(passphrase, salt, iterations, out);
     Ok(())
-}
-
-/// Overwrites the part of the stack that the hash functions, whose states hold what the passphrase
-/// determines, have just left. As good as can be had without a compiler's help.
-#[inline(never)]
-fn wipe_stack() {
-    let mut stack = [0_u8; 8 << 10];
-    stack.zeroize();
-    std::hint::black_box(&stack);
 }
 
 #[cfg(test)]
