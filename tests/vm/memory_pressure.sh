@@ -4,6 +4,7 @@
 # device that dirties far more than there is, and hogs beside it.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+LUKS=${LUKS:-target/debug/luks}
 command -v cryptsetup >/dev/null || { echo "skipped: needs cryptsetup"; exit 77; }
 work=$(mktemp -d -p "${TMPDIR:-/var/tmp}")
 trap 'rm -rf "$work"' EXIT

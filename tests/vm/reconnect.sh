@@ -4,6 +4,7 @@
 # goes on and every write it was told of is there.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+LUKS=${LUKS:-target/debug/luks}
 for tool in qemu-io cryptsetup; do
   command -v $tool >/dev/null || { echo "skipped: needs $tool"; exit 77; }
 done
@@ -18,7 +19,7 @@ start() {
   "$LUKS" serve "$work/v.img" --key-file "$work/key" --socket "$work/s" >"$work/ready" &
   server=$!
   for _ in $(seq 100); do
-    grep -q nbd "$work/ready" && return
+    grep -qs nbd "$work/ready" && return
     sleep 0.05
   done
   echo "the server didn't get ready"; return 1
@@ -39,7 +40,7 @@ for _ in 1 2 3; do
 done
 wait $client || { cat "$work/qemu-io.out"; exit 1; }
 if grep -iE 'fail|error|verif' "$work/qemu-io.out"; then exit 1; fi
-[ "$(grep -c '^wrote' "$work/qemu-io.out")" = 200 ]
-[ "$(grep -c '^read' "$work/qemu-io.out")" = 200 ]
+[ "$(grep -c 'wrote 262144/262144' "$work/qemu-io.out")" = 200 ]
+[ "$(grep -c 'read 262144/262144' "$work/qemu-io.out")" = 200 ]
 echo "200 writes over three deaths of the server, all read back"
 kill -TERM $server; wait $server

@@ -3,6 +3,7 @@
 # The sync comes before the reply: seen in the server's system calls, for FLUSH and for FUA.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+LUKS=${LUKS:-target/debug/luks}
 for tool in strace qemu-io cryptsetup; do
   command -v $tool >/dev/null || { echo "skipped: needs $tool"; exit 77; }
 done
@@ -15,7 +16,7 @@ cryptsetup luksFormat -q --type luks2 --pbkdf pbkdf2 --pbkdf-force-iterations 10
   "$work/v.img" "$work/key"
 strace -f -ttt -o "$work/trace" -e trace=pwrite64,pwritev,pwritev2,fdatasync,fsync,sendmsg,sendto,writev,io_uring_enter \
   "$LUKS" serve "$work/v.img" --key-file "$work/key" --socket "$work/s" >"$work/ready" & server=$!
-for _ in $(seq 100); do grep -q nbd "$work/ready" && break; sleep 0.05; done
+for _ in $(seq 100); do grep -qs nbd "$work/ready" && break; sleep 0.05; done
 # A write and a flush; then a write with FUA.
 qemu-io -f raw "nbd+unix:///?socket=$work/s" -c 'write -P 1 0 64k' -c 'flush' >/dev/null
 qemu-io -f raw "nbd+unix:///?socket=$work/s" -c 'write -f -P 2 64k 64k' >/dev/null
