@@ -108,7 +108,7 @@ impl VolumeFile {
                 FileType::Directory
             },
             perm: match (is_file, self.device.read_only()) {
-                (false, _) => 0o500,
+                (false, _) => 0o700,
                 (true, false) => 0o600,
                 (true, true) => 0o400,
             },

@@ -10,11 +10,14 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::error::{Error, Result};
 
+mod close;
 mod demo;
 mod engines;
 mod is_luks;
 mod keyfile;
+mod open;
 pub mod serve;
+mod status;
 mod terminal;
 pub mod unlock;
 mod uuid;
@@ -44,6 +47,11 @@ struct Cli {
 /// that returns the exit code.
 #[derive(Subcommand, Debug)]
 enum Verb {
+    #[command(visible_alias = "luksOpen")]
+    Open(open::OpenArgs),
+    #[command(visible_alias = "luksClose")]
+    Close(close::CloseArgs),
+    Status(status::StatusArgs),
     #[command(visible_alias = "isLuks")]
     IsLuks(is_luks::IsLuksArgs),
     #[command(visible_alias = "luksUUID")]
@@ -55,6 +63,9 @@ enum Verb {
 impl Verb {
     fn run(self) -> Result<u8> {
         match self {
+            Self::Open(args) => args.run(),
+            Self::Close(args) => args.run(),
+            Self::Status(args) => args.run(),
             Self::IsLuks(args) => args.run(),
             Self::Uuid(args) => args.run(),
             Self::Engines(args) => args.run(),
@@ -62,7 +73,6 @@ impl Verb {
         }
     }
 }
-
 
 /// Runs the command line and returns its exit code.
 pub fn main() -> ExitCode {
