@@ -1,7 +1,9 @@
 //! `luks serve`: a device served in the foreground.
 
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -14,17 +16,18 @@ use clap::Args;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, pidfd_open, pidfd_send_signal, setrlimit,
+    Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getrlimit, kill_process, setrlimit,
+    waitid,
 };
 
 use super::DONE;
 use crate::error::{Error, Result};
 use crate::queue::Device;
-use crate::server::{Server, ServerHandle, ServerOptions};
+use crate::server::{Server, ServerOptions};
 use crate::signals;
 
 /// How long a command of `--run` that was told to end may take.
-const COMMAND_END: Duration = Duration::from_millis(1500);
+const COMMAND_END: Duration = Duration::from_secs(1);
 
 /// Where and how a volume is served.
 #[derive(Args, Clone, Debug, Default)]
@@ -76,6 +79,8 @@ pub fn run(device: Arc<Device>, args: &ServeArgs) -> Result<u8> {
             export: args.export.clone(),
         },
     )?;
+    // Before there is a socket file that a signal could leave behind.
+    signals::write_on_termination(server.handle().stop_fd()).map_err(no_signals)?;
     for path in &args.socket {
         server.listen_unix(path)?;
     }
@@ -89,7 +94,6 @@ pub fn run(device: Arc<Device>, args: &ServeArgs) -> Result<u8> {
 }
 
 fn run_in_foreground(server: Server) -> Result<u8> {
-    signals::write_on_termination(server.handle().stop_fd()).map_err(no_signals)?;
     raise_descriptor_limit();
     let mut lines = server.uris().join("\n");
     lines.push('\n');
@@ -114,15 +118,15 @@ fn run_with_command(mut server: Server, command: &str) -> Result<u8> {
     if let Some(folder) = &folder {
         server.listen_unix(&folder.0.join("nbd"))?;
     }
-    signals::write_on_termination(rustix::fd::AsFd::as_fd(&signalled)).map_err(no_signals)?;
-    let mut child = shell(&server, command).spawn().map_err(|e| {
+    signals::write_on_termination(signalled.as_fd()).map_err(no_signals)?;
+    let child = shell(&server, command).spawn().map_err(|e| {
         Error::device("can't run a shell")
             .on("/bin/sh")
             .caused_by(e)
     })?;
     let handle = server.handle();
     let serving = thread::spawn(move || server.run());
-    let code = wait_for_command(&mut child, &signalled, &handle);
+    let code = wait_for_command(child, &signalled);
     handle.stop();
     let served = serving
         .join()
@@ -140,7 +144,7 @@ fn shell(server: &Server, command: &str) -> Command {
     let uri = server.uris().into_iter().next().unwrap_or_default();
     let socket = server.unix_path().map(Path::as_os_str).unwrap_or_default();
     // The older notation that qemu takes.
-    let mut nbd = std::ffi::OsString::from("nbd:");
+    let mut nbd = OsString::from("nbd:");
     match (server.unix_path(), server.tcp_address()) {
         (Some(path), _) => {
             nbd.push("unix:");
@@ -164,46 +168,45 @@ fn shell(server: &Server, command: &str) -> Command {
 }
 
 /// Waits for the command's end and returns its exit code, as a shell would tell it. A signal is
-/// passed on to it; one that doesn't end then is killed.
-fn wait_for_command(
-    child: &mut Child,
-    signalled: &std::os::fd::OwnedFd,
-    handle: &ServerHandle,
-) -> io::Result<u8> {
+/// passed on to it; if it doesn't end then, it is killed.
+fn wait_for_command(mut child: Child, signalled: &OwnedFd) -> io::Result<u8> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| io::Error::other("a child has a process id"))?;
-    let process = pidfd_open(pid, PidfdFlags::empty())?;
+    let ended = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
+    let waiter = Arc::clone(&ended);
+    // It leaves the child unreaped, so that its id stays its own as long as it may be signalled.
+    thread::spawn(move || {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        while let Err(Errno::INTR) = waitid(WaitId::Pid(pid), options) {}
+        let _ = rustix::io::write(&*waiter, &1u64.to_ne_bytes());
+    });
     let grace = Timespec::try_from(COMMAND_END).ok();
     let mut told = false;
     loop {
+        let until_told = if told {
+            PollFlags::empty()
+        } else {
+            PollFlags::IN
+        };
         let mut fds = [
-            PollFd::new(&process, PollFlags::IN),
-            PollFd::new(
-                signalled,
-                if told {
-                    PollFlags::empty()
-                } else {
-                    PollFlags::IN
-                },
-            ),
+            PollFd::new(&*ended, PollFlags::IN),
+            PollFd::new(signalled, until_told),
         ];
-        let ready = match poll(&mut fds, grace.as_ref().filter(|_| told)) {
-            Ok(ready) => ready,
+        match poll(&mut fds, grace.as_ref().filter(|_| told)) {
+            Ok(0) => {
+                let _ = kill_process(pid, Signal::KILL);
+                break;
+            }
+            Ok(_) => {}
             Err(Errno::INTR) => continue,
             Err(e) => return Err(e.into()),
-        };
-        let [process_ready, signal_ready] = fds.map(|fd| !fd.revents().is_empty());
-        if process_ready {
+        }
+        let [ended, signalled] = fds.map(|fd| !fd.revents().is_empty());
+        if ended {
             break;
         }
-        if ready == 0 {
-            let _ = pidfd_send_signal(&process, Signal::KILL);
-            // What it started may go on; nothing is served to it any more.
-            handle.stop();
-            break;
-        }
-        if signal_ready {
-            let _ = pidfd_send_signal(&process, Signal::TERM);
+        if signalled {
+            let _ = kill_process(pid, Signal::TERM);
             told = true;
         }
     }
@@ -216,24 +219,30 @@ fn wait_for_command(
 struct PrivateFolder(PathBuf);
 
 impl PrivateFolder {
+    /// A folder where the environment says that such things go, else in /tmp.
     fn new() -> Result<Self> {
-        let below = ["XDG_RUNTIME_DIR", "TMPDIR"]
-            .into_iter()
-            .filter_map(std::env::var_os)
-            .map(PathBuf::from)
-            .find(|path| path.is_absolute() && path.is_dir())
-            .unwrap_or_else(|| PathBuf::from("/tmp"));
         let mut random = [0; 8];
         getrandom::fill(&mut random)
             .map_err(|e| Error::device("no random numbers").caused_by(e.to_string()))?;
-        let path = below.join(format!("luks-{:016x}", u64::from_ne_bytes(random)));
-        // Fails where it exists: nobody can have laid it out for us.
-        DirBuilder::new().mode(0o700).create(&path).map_err(|e| {
-            Error::device("can't make a folder for the socket")
-                .on(path.display())
-                .caused_by(e)
-        })?;
-        Ok(Self(path))
+        let name = format!("luks-{:016x}", u64::from_ne_bytes(random));
+        let told = ["XDG_RUNTIME_DIR", "TMPDIR"]
+            .into_iter()
+            .filter_map(std::env::var_os)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute());
+        let mut refusal = None;
+        for below in told.chain([PathBuf::from("/tmp")]) {
+            let path = below.join(&name);
+            // Fails where it exists: nobody can have laid it out for us.
+            match DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => return Ok(Self(path)),
+                Err(e) => refusal = Some((path, e)),
+            }
+        }
+        let (path, e) = refusal.expect("/tmp was tried");
+        Err(Error::device("can't make a folder for the socket")
+            .on(path.display())
+            .caused_by(e))
     }
 }
 

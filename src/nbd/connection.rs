@@ -148,7 +148,7 @@ impl<'a> Lane<'a> {
                     let Some(header) = RequestHeader::parse(header) else {
                         return Step::End;
                     };
-                    if self.is_full() {
+                    if self.is_full(&header) {
                         return Step::Full(self.released);
                     }
                     match self.begin(&header) {
@@ -183,11 +183,12 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// Whether the client's share is used up.
-    fn is_full(&self) -> bool {
+    /// Whether one more request would go over the client's share. One request always fits.
+    fn is_full(&self, next: &RequestHeader) -> bool {
         let held = self.held();
+        let bytes = held.bytes.saturating_add(u64::from(next.len_bytes));
         held.requests >= limits::CONNECTION_REQUESTS_MAX as u64
-            || held.bytes >= limits::CONNECTION_BYTES_MAX
+            || (held.bytes > 0 && bytes > limits::CONNECTION_BYTES_MAX)
     }
 
     fn held(&self) -> Held {

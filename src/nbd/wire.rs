@@ -180,12 +180,12 @@ pub enum Errno {
 }
 
 impl Errno {
-    /// The wire's number for an I/O error; what has none is EIO. Source: "Error values".
+    /// The wire's number for an error of the storage below; what has none is EIO, and so is
+    /// EINVAL: the client's request was found valid. Source: "Error values".
     pub fn of(error: &std::io::Error) -> Self {
         match error.raw_os_error() {
             Some(libc::EPERM | libc::EROFS | libc::EACCES) => Self::Perm,
             Some(libc::ENOMEM) => Self::NoMem,
-            Some(libc::EINVAL) => Self::Inval,
             Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => Self::NoSpc,
             Some(libc::EOPNOTSUPP) => Self::NotSup,
             Some(libc::ESHUTDOWN) => Self::Shutdown,
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(of(libc::ENOMEM), 12);
         assert_eq!(of(libc::EOPNOTSUPP), 95);
         assert_eq!(of(libc::ESHUTDOWN), 108);
-        assert_eq!(of(libc::EBADF), 5, "what the wire has no number for is EIO");
+        assert_eq!([of(libc::EBADF), of(libc::EINVAL)], [5; 2]);
         assert_eq!(
             Errno::of(&std::io::ErrorKind::UnexpectedEof.into()) as u32,
             5
