@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 
 mod close;
 mod demo;
+mod dump;
 mod engines;
 mod is_luks;
 mod keyfile;
@@ -52,6 +53,8 @@ enum Verb {
     #[command(visible_alias = "luksClose")]
     Close(close::CloseArgs),
     Status(status::StatusArgs),
+    #[command(visible_alias = "luksDump")]
+    Dump(dump::DumpArgs),
     #[command(visible_alias = "isLuks")]
     IsLuks(is_luks::IsLuksArgs),
     #[command(visible_alias = "luksUUID")]
@@ -66,6 +69,7 @@ impl Verb {
             Self::Open(args) => args.run(),
             Self::Close(args) => args.run(),
             Self::Status(args) => args.run(),
+            Self::Dump(args) => args.run(),
             Self::IsLuks(args) => args.run(),
             Self::Uuid(args) => args.run(),
             Self::Engines(args) => args.run(),
@@ -207,7 +211,11 @@ mod tests {
 
     #[test]
     fn cryptsetups_action_names_are_aliases() {
-        for (action, args) in [("isLuks", &["x"][..]), ("luksUUID", &["x"])] {
+        for (action, args) in [
+            ("luksDump", &["x"][..]),
+            ("isLuks", &["x"]),
+            ("luksUUID", &["x"]),
+        ] {
             assert!(parse(&[&[action], args].concat()).is_ok(), "{action}");
         }
     }
