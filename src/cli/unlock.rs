@@ -254,13 +254,10 @@ pub(crate) fn load_header(
     for warning in header.warnings() {
         warn(format_args!("warning: {}: {warning}", path.display()));
     }
-    let found = header.description()["format"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned();
+    let found = header.format();
     match args.volume_type {
-        VolumeType::Luks1 if found != "luks1" => Err(other_type(&found, "luks1", path)),
-        VolumeType::Luks2 if found != "luks2" => Err(other_type(&found, "luks2", path)),
+        VolumeType::Luks1 if found != "luks1" => Err(other_type(found, "luks1", path)),
+        VolumeType::Luks2 if found != "luks2" => Err(other_type(found, "luks2", path)),
         _ => Ok(header),
     }
 }
@@ -381,6 +378,7 @@ const STDIN_RULE: &str = "the first line of standard input, without its newline,
 fn no_more_passphrases(failed: u32) -> Error {
     match failed {
         0 => Error::usage("no passphrase given").hint("a key file: --key-file PATH"),
+        1 => Error::permission("1 try failed, and no other passphrase was given"),
         n => Error::permission(format!(
             "{n} tries failed, and no other passphrase was given"
         )),
