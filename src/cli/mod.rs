@@ -53,6 +53,7 @@ enum Verb {
     #[command(visible_alias = "luksClose")]
     Close(close::CloseArgs),
     Status(status::StatusArgs),
+    Serve(serve::ServeVerb),
     #[command(visible_alias = "luksDump")]
     Dump(dump::DumpArgs),
     #[command(visible_alias = "isLuks")]
@@ -69,6 +70,7 @@ impl Verb {
             Self::Open(args) => args.run(),
             Self::Close(args) => args.run(),
             Self::Status(args) => args.run(),
+            Self::Serve(args) => args.run(),
             Self::Dump(args) => args.run(),
             Self::IsLuks(args) => args.run(),
             Self::Uuid(args) => args.run(),

@@ -21,6 +21,7 @@ use rustix::process::{
 };
 
 use super::DONE;
+use super::unlock::{self, UnlockArgs};
 use crate::error::{Error, Result};
 use crate::queue::Device;
 use crate::server::{Server, ServerOptions};
@@ -28,6 +29,29 @@ use crate::signals;
 
 /// How long a command of `--run` that was told to end may take.
 const COMMAND_END: Duration = Duration::from_secs(1);
+
+/// Unlocks the volume on IMAGE once and serves it over NBD until SIGTERM or SIGINT
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  luks serve disk.img --socket /tmp/s\n  \
+luks serve disk.img --key-file k --run 'nbdcopy \"$uri\" plain.img'\n\n\
+Prints one line a listener when ready: its NBD URI. With --run, prints what the command prints and \
+ends with its exit code.")]
+pub(crate) struct ServeVerb {
+    /// Disk image or block device
+    image: PathBuf,
+    #[command(flatten)]
+    serve: ServeArgs,
+    #[command(flatten)]
+    unlock: UnlockArgs,
+}
+
+impl ServeVerb {
+    pub(crate) fn run(self) -> Result<u8> {
+        self.serve.check()?;
+        let opened = unlock::open_volume(&self.unlock, &self.image)?;
+        run(opened.device, &self.serve)
+    }
+}
 
 /// Where and how a volume is served.
 #[derive(Args, Clone, Debug, Default)]
