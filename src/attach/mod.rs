@@ -18,7 +18,7 @@ mod block;
 mod fuse;
 mod fuse_mount;
 mod loop_device;
-mod nbd_client;
+pub(crate) mod nbd_client;
 mod nbd_kernel;
 mod netlink;
 mod partitions;

@@ -38,11 +38,14 @@ const fn disk(
     }
 }
 
+/// BitLocker To Go looks like FAT, but for the identifier 4967d63b-2e29-4ad8-8399-f6a339e3d001.
+const BITLOCKER_TO_GO: &[u8] = b"\x3b\xd6\x67\x49\x29\x2e\xd8\x4a\x83\x99\xf6\xa3\x39\xe3\xd0\x01";
+
 /// Sources: qemu `docs/interop/qcow2.txt` and `parallels.txt`; VMware's "Virtual Disk Format 5.0";
 /// Microsoft's MS-VHDX and "Virtual Hard Disk Image Format Specification"; VirtualBox's VDI
 /// header; for BitLocker the boot sector's OEM name; for FileVault 2 the Core Storage physical
 /// volume header.
-const MAGICS: [Magic; 13] = [
+const MAGICS: [Magic; 14] = [
     disk(0, b"QFI\xfb\0\0\0\x01", "a qcow image", "qcow"),
     disk(0, b"QFI\xfb", "a qcow2 image", "qcow2"),
     disk(0, b"QED\0", "a QED image", "qed"),
@@ -57,6 +60,11 @@ const MAGICS: [Magic; 13] = [
     Magic {
         offset_bytes: 3,
         bytes: b"-FVE-FS-",
+        is: Foreign::Encrypted("BitLocker"),
+    },
+    Magic {
+        offset_bytes: 424,
+        bytes: BITLOCKER_TO_GO,
         is: Foreign::Encrypted("BitLocker"),
     },
     Magic {

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use super::{DONE, print};
 use crate::error::{Error, Result};
 
-mod nbd_client;
+mod copy;
 
 /// A ready LUKS2 header with one key slot; its origin is told in `README.md` beside it.
 const HEADER: &[u8] = include_bytes!("header.img");
@@ -173,7 +173,7 @@ impl Demo {
             }
             Reached::Socket(path) if can_format => {
                 // The file system is made in a file of the volume's size and copied in whole.
-                let client = nbd_client::Client::connect(path)?;
+                let client = copy::Client::connect(path)?;
                 let size = format!("{}K", client.size_bytes() >> 10);
                 self.tool("mkfs.ext4", &["-q", "plain.img", &size])?;
                 let write = format!("write {NOTE_NAME} {NOTE_NAME}");
@@ -184,7 +184,7 @@ impl Demo {
             }
             Reached::Socket(path) => {
                 print("(the note is written to the volume's start over NBD)")?;
-                nbd_client::Client::connect(path)?.copy_in(&self.path(NOTE_NAME))?;
+                copy::Client::connect(path)?.copy_in(&self.path(NOTE_NAME))?;
                 Ok(How::Bytes)
             }
         }
@@ -208,7 +208,7 @@ impl Demo {
             (Reached::Socket(path), _) => {
                 let back = self.path("back.img");
                 print("(the volume is copied to back.img over NBD)")?;
-                nbd_client::Client::connect(path)?.copy_out(&back)?;
+                copy::Client::connect(path)?.copy_out(&back)?;
                 if how == How::Unmounted {
                     return self.tool("debugfs", &["-R", &cat, "back.img"]);
                 }

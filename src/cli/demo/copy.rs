@@ -1,4 +1,4 @@
-//! The least of an NBD client: copies a file in and the volume out, a request at a time, so that
+//! The least of NBD's transmission phase: copies a file in and the volume out, a request at a time, so that
 //! the demo needs no tool. Source: the NBD protocol, `doc/proto.md` of NetworkBlockDevice/nbd.
 
 use std::fs::File;
@@ -7,15 +7,11 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::attach::nbd_client;
 use crate::error::{Error, Result};
 
-const NBDMAGIC: u64 = 0x4e42_444d_4147_4943;
-const IHAVEOPT: u64 = 0x4948_4156_454f_5054;
 const REQUEST_MAGIC: u32 = 0x2560_9513;
 const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
-const OPTION_EXPORT_NAME: u32 = 1;
-/// Fixed newstyle, no zeroes after the export's description.
-const CLIENT_FLAGS: u32 = 0b11;
 const READ: u16 = 0;
 const WRITE: u16 = 1;
 const DISCONNECT: u16 = 2;
@@ -33,16 +29,22 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Connects and asks for the export with the empty name.
+    /// Connects to the default export.
     pub(super) fn connect(socket: &Path) -> Result<Self> {
-        handshake(socket)
-            .map(|(stream, size_bytes)| Self {
-                stream,
-                socket: socket.to_owned(),
-                size_bytes,
-                cookie: 0,
-            })
-            .map_err(|e| failed("connect to the volume", e, socket))
+        let connect = || {
+            let (stream, export) = nbd_client::connect(socket)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_write_timeout(Some(PATIENCE))?;
+            Ok((stream, export.size_bytes))
+        };
+        let (stream, size_bytes) =
+            connect().map_err(|e| failed("connect to the volume", e, socket))?;
+        Ok(Self {
+            stream,
+            socket: socket.to_owned(),
+            size_bytes,
+            cookie: 0,
+        })
     }
 
     /// The volume's size.
@@ -123,28 +125,6 @@ impl Client {
             _ => Err(io::Error::other("an answer that isn't NBD's")),
         }
     }
-}
-
-fn handshake(socket: &Path) -> io::Result<(UnixStream, u64)> {
-    let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    if read_u64(&mut stream)? != NBDMAGIC || read_u64(&mut stream)? != IHAVEOPT {
-        return Err(io::Error::other("not an NBD server"));
-    }
-    let mut flags = [0; 2];
-    stream.read_exact(&mut flags)?;
-    let hello = [
-        &CLIENT_FLAGS.to_be_bytes()[..],
-        &IHAVEOPT.to_be_bytes(),
-        &OPTION_EXPORT_NAME.to_be_bytes(),
-        &0u32.to_be_bytes(),
-    ]
-    .concat();
-    stream.write_all(&hello)?;
-    let size_bytes = read_u64(&mut stream)?;
-    stream.read_exact(&mut flags)?;
-    Ok((stream, size_bytes))
 }
 
 fn read_u32(stream: &mut UnixStream) -> io::Result<u32> {
