@@ -190,7 +190,7 @@ fn luks2_keyslot(header: &Luks2, id: u32, slot: &Keyslot) -> Value {
         Priority::Normal => "normal",
         Priority::Prefer => "prefer",
     };
-    let state = match header.serves_data(id) {
+    let state = match header.is_bound(id) {
         true => "active",
         false => "unbound",
     };

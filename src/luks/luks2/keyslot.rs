@@ -213,13 +213,18 @@ impl SlotKdf {
             "pbkdf2" => Some((kdf.string("hash")?.to_owned(), kdf.integer("iterations")?)),
             _ => None,
         };
-        let argon2 = match kind.as_str() {
-            "argon2i" | "argon2id" => Some((
+        let argon2 = || -> std::result::Result<_, Fault> {
+            Ok((
                 kdf.integer("time")?,
                 kdf.integer("memory")?,
                 kdf.integer("cpus")?,
-            )),
-            _ => None,
+            ))
+        };
+        let argon2 = match kind.as_str() {
+            "argon2i" | "argon2id" => Some(argon2()?),
+            "pbkdf2" => None,
+            // Of a type that isn't known, `dump` shows what looks familiar.
+            _ => argon2().ok(),
         };
         Ok(Self {
             kind,
@@ -255,7 +260,8 @@ impl SlotKdf {
                 salt,
             });
         }
-        let Some((time, memory_kib, cpus)) = self.argon2 else {
+        let is_argon2 = ["argon2i", "argon2id"].contains(&self.kind.as_str());
+        let Some((time, memory_kib, cpus)) = self.argon2.filter(|_| is_argon2) else {
             let kind = printable(&self.kind);
             return Err(Error::device(format!("KDF {kind:?} is not supported")));
         };

@@ -73,11 +73,14 @@ impl Segment {
             .collect::<Vec<_>>();
         let crypt = match kind.as_str() {
             "crypt" | "hw-opal-crypt" => Some(Crypt::parse(segment)?),
-            _ => None,
+            "linear" => None,
+            // Of a type that isn't known, `dump` shows what looks familiar.
+            _ => Crypt::parse(segment).ok(),
         };
-        let grid_bytes = crypt
-            .as_ref()
-            .map_or(IV_UNIT_BYTES, |c| c.sector_size.bytes_u64());
+        let grid_bytes = match (kind.as_str(), &crypt) {
+            ("crypt", Some(crypt)) => crypt.sector_size.bytes_u64(),
+            _ => IV_UNIT_BYTES,
+        };
         match size {
             Size::Fixed(bytes) if bytes == 0 || bytes % grid_bytes != 0 => Err(format!(
                 "{place}.size {bytes} is not a multiple of {grid_bytes}"

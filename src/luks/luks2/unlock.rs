@@ -69,8 +69,21 @@ impl Luks2 {
         Ok(slots.into_iter().map(|(_, id)| id).collect())
     }
 
-    /// Whether a key slot's key belongs to a segment; else it is unbound.
-    pub(crate) fn serves_data(&self, keyslot: u32) -> bool {
+    /// Whether a key slot's key belongs to a segment in use; else it is unbound, as cryptsetup
+    /// says.
+    pub(crate) fn is_bound(&self, keyslot: u32) -> bool {
+        let digest = self.copy.metadata.digest_of_keyslot(keyslot);
+        let active = self.active();
+        digest.is_some_and(|(_, digest)| {
+            active
+                .iter()
+                .any(|(segment, _)| digest.segments.contains(segment))
+        })
+    }
+
+    /// Whether a key slot's key belongs to a segment of any kind, also one of before or after a
+    /// re-encryption.
+    fn serves_data(&self, keyslot: u32) -> bool {
         let digest = self.copy.metadata.digest_of_keyslot(keyslot);
         digest.is_some_and(|(_, digest)| !digest.segments.is_empty())
     }
