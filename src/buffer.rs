@@ -29,6 +29,8 @@ struct PoolState {
     free: [Vec<Pages>; CLASSES],
     kept_bytes: usize,
     out_bytes: usize,
+    /// Threads that wait for the limit: a wake-up is a system call, and nearly always for nobody.
+    waiting: usize,
 }
 
 /// A page-aligned buffer of a pool; goes back to it when dropped.
@@ -58,7 +60,9 @@ impl BufferPool {
         let class = class_of(len_bytes);
         let mut state = self.lock();
         while state.out_bytes > 0 && state.out_bytes + class_bytes(class) > self.limit_bytes {
+            state.waiting += 1;
             state = self.returned.wait(state).unwrap_or_else(|e| e.into_inner());
+            state.waiting -= 1;
         }
         self.hand_out(state, class, len_bytes)
     }
@@ -151,8 +155,11 @@ impl Drop for Buffer {
             state.kept_bytes += bytes;
             state.free[class_of(bytes)].push(pages);
         }
+        let somebody_waits = state.waiting > 0;
         drop(state);
-        self.pool.returned.notify_all();
+        if somebody_waits {
+            self.pool.returned.notify_all();
+        }
     }
 }
 
