@@ -53,7 +53,7 @@ fn cpu_features() -> Vec<&'static str> {
 pub(super) fn af_alg() -> Found {
     let socket = socket_with(AF_ALG, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
     match socket {
-        Ok(_) => Ok("the kernel takes AF_ALG sockets".to_owned()),
+        Ok(_) => Ok("the kernel takes AF_ALG sockets; this version encrypts on the CPU".to_owned()),
         Err(e) => Err(format!(
             "the kernel refuses AF_ALG sockets: {}",
             io::Error::from(e)
@@ -68,7 +68,9 @@ pub(super) fn io_uring() -> Found {
     let result = unsafe { libc::syscall(libc::SYS_io_uring_setup, 0, std::ptr::null_mut::<u8>()) };
     let error = io::Error::last_os_error();
     match (result, error.raw_os_error()) {
-        (-1, Some(libc::EFAULT | libc::EINVAL)) => Ok("the kernel takes io_uring calls".to_owned()),
+        (-1, Some(libc::EFAULT | libc::EINVAL)) => {
+            Ok("the kernel takes io_uring calls; this version reads by pread".to_owned())
+        }
         (-1, Some(libc::ENOSYS)) => Err("the kernel has no io_uring, or hides it".to_owned()),
         (-1, Some(libc::EPERM)) => Err("io_uring is forbidden here".to_owned()),
         _ => Err(format!("io_uring doesn't answer as it should: {error}")),
