@@ -7,6 +7,8 @@ use std::path::Path;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
+const NOT_LOADED_YET: &str = "its module is installed and not loaded yet";
+
 type Found = Result<String, String>;
 
 /// AF_ALG's number; Linux `include/linux/socket.h`.
@@ -89,8 +91,13 @@ pub(super) fn kernel_nbd() -> Found {
     match (loaded, Path::new("/dev/nbd0").exists()) {
         (true, true) => Ok("/dev/nbd0 and up".to_owned()),
         (true, false) => Err("the driver is loaded, but /dev has no nbd devices".to_owned()),
-        (false, _) => Ok("its module is installed and not loaded yet".to_owned()),
+        (false, _) => Ok(NOT_LOADED_YET.to_owned()),
     }
+}
+
+/// Whether the device isn't there only because nobody has asked for its driver.
+fn may_be_loaded(device: &str, module: &str) -> bool {
+    !Path::new(device).exists() && has_capability(CAP_SYS_ADMIN) && module_is_there(module)
 }
 
 fn module_is_there(name: &str) -> bool {
@@ -123,6 +130,9 @@ fn has_capability(bit: u32) -> bool {
 
 /// A file that is the volume.
 pub(super) fn fuse() -> Found {
+    if may_be_loaded("/dev/fuse", "fuse") {
+        return Ok(NOT_LOADED_YET.to_owned());
+    }
     open_both_ways("/dev/fuse")?;
     let helper = std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|p| p.join("fusermount3").exists()));
@@ -137,6 +147,9 @@ pub(super) fn fuse() -> Found {
 
 /// A block device over that file.
 pub(super) fn loop_devices() -> Found {
+    if may_be_loaded("/dev/loop-control", "loop") {
+        return Ok(NOT_LOADED_YET.to_owned());
+    }
     open_both_ways("/dev/loop-control")?;
     match has_capability(CAP_SYS_ADMIN) {
         true => Ok("/dev/loop-control".to_owned()),
