@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use nbdcrypt::cipher::{CipherSpec, IvOptions, SectorCipher};
 use nbdcrypt::queue::DeviceOptions;
-use nbdcrypt::storage::MemoryStorage;
+use nbdcrypt::storage::{FaultyStorage, MemoryStorage};
 use nbdcrypt::units::SectorSize;
 use nbdcrypt::volume::SegmentKind;
 use proptest::prelude::*;
@@ -177,10 +178,14 @@ proptest! {
     #[test]
     fn any_sequence_over_several_connections_equals_a_vec(
         (kind, sector) in kinds(),
+        delay_us in prop::sample::select(vec![0u64, 0, 1, 60]),
         steps in prop::collection::vec((0..CONNECTIONS, step()), 1..80),
     ) {
         let storage = Arc::new(MemoryStorage::new(vec![0; SIZE as usize]));
-        let device = device_of(storage, kind, SIZE, sector, DeviceOptions::default());
+        // With a delay nothing is read without waiting, so the workers do it.
+        let slow = FaultyStorage::new(storage);
+        slow.delay_each(Duration::from_micros(delay_us));
+        let device = device_of(Arc::new(slow), kind, SIZE, sector, DeviceOptions::default());
         let served = Served::new(device, "");
         let mut clients: Vec<Client> = (0..CONNECTIONS).map(|_| served.client(true)).collect();
         let mut model = clients[0].read(0, SIZE as u32);

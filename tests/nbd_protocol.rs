@@ -2,6 +2,7 @@
 //! and what a client may do wrong.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -507,6 +508,73 @@ fn a_wrong_magic_ends_the_connection_and_no_other() {
     assert_eq!(good.read(70, 7), [10; 7]);
 }
 
+/// Bytes that follow no protocol, or follow it for a while: no panic, no client left behind, and
+/// others don't notice.
+#[test]
+fn noise_ends_its_own_connection_at_most() {
+    static PANICS: AtomicUsize = AtomicUsize::new(0);
+    let told = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if thread::current().name() == Some("nbd-lane") {
+            PANICS.fetch_add(1, Ordering::Relaxed);
+        }
+        told(panic);
+    }));
+    let served = served();
+    let mut good = served.client(true);
+    let mut state = 0x2545_f491_4f6c_dd1du64;
+    let mut random = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    for round in 0..400 {
+        let mut client = match round % 2 {
+            0 => served.connect(),
+            _ => served.client(round % 4 == 1),
+        };
+        let mut noise = Vec::new();
+        for _ in 0..random() % 20 {
+            match random() % 4 {
+                0 => noise.extend(random().to_be_bytes()),
+                1 => noise.extend(0x2560_9513u32.to_be_bytes()),
+                2 => {
+                    let [flags, command] = [random() as u16 & 0x801f, random() as u16 % 10];
+                    let (offset, len) = (random() % (2 * SIZE), random() as u32 % 9000);
+                    noise.extend(request(flags, command, random(), offset, len));
+                    if command == WRITE {
+                        noise.extend(vec![1; len as usize]);
+                    }
+                }
+                _ => {
+                    noise.extend(b"IHAVEOPT");
+                    noise.extend((random() as u32 % 12).to_be_bytes());
+                    noise.extend((random() as u32 % 30).to_be_bytes());
+                    noise.extend(vec![0; random() as usize % 30]);
+                }
+            }
+        }
+        if round % 2 == 0 {
+            noise.splice(0..0, 3u32.to_be_bytes());
+        }
+        // It may have been shown the door already.
+        let _ = std::io::Write::write_all(&mut client.stream, &noise);
+        drop(client);
+        assert_eq!(good.ask(0, CACHE, 0, 512).errno, 0);
+    }
+    let started = Instant::now();
+    while served.handle.clients().as_array().unwrap().len() > 1 {
+        assert!(
+            started.elapsed() < Duration::from_secs(5),
+            "{}",
+            served.handle.clients()
+        );
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(PANICS.load(Ordering::Relaxed), 0);
+}
+
 #[test]
 fn disconnect_finishes_what_is_in_flight() {
     let faulty = Arc::new(FaultyStorage::new(storage()));
@@ -606,6 +674,36 @@ fn a_client_that_takes_no_replies_holds_no_more_than_its_share() {
     for cookie in 0..120 {
         let reply = greedy[0].reply(0);
         assert_eq!((reply.cookie, reply.data.len()), (cookie, 4 << 20));
+    }
+}
+
+/// What workers finish for a client that takes its replies slowly arrives whole, and others are
+/// served meanwhile.
+#[test]
+fn a_slow_client_gets_everything_from_the_workers() {
+    let size: u64 = 16 << 20;
+    let bytes: Vec<u8> = (0..size).map(|i| (i / 1000) as u8).collect();
+    let slow = FaultyStorage::new(Arc::new(MemoryStorage::new(bytes.clone())));
+    slow.delay_each(Duration::from_micros(300));
+    let served = Served::new(linear_device(Arc::new(slow), DeviceOptions::default()), "");
+    let mut client = served.client(true);
+    const LEN: u32 = 200_000;
+    let offset = |cookie: u64| cookie * 77_777;
+    for cookie in 0..200 {
+        // More than may be in flight: the rest waits in the socket.
+        client.request(0, READ, cookie, offset(cookie), LEN);
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    while seen.len() < 200 {
+        if seen.len() % 20 == 0 {
+            thread::sleep(Duration::from_millis(20));
+            assert_eq!(served.client(false).read(5000, 1), [5]);
+        }
+        let reply = client.reply(0);
+        assert_eq!(reply.errno, 0);
+        let start = offset(reply.cookie) as usize;
+        assert!(reply.data == bytes[start..start + LEN as usize]);
+        assert!(seen.insert(reply.cookie));
     }
 }
 

@@ -138,10 +138,7 @@ impl Attachment {
             return;
         }
         match LoopDevice::attach(file.path(), device.sector_size(), device.read_only()) {
-            Ok(found) => {
-                file.punch_holes_by_zeroing();
-                self.block = Some(Block::Loop(found));
-            }
+            Ok(found) => self.block = Some(Block::Loop(found)),
             Err(e) => self.notes.push(format!("no loop device: {e}")),
         }
     }

@@ -482,3 +482,54 @@ impl Write for Deadlined<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::DeviceOptions;
+    use crate::storage::MemoryStorage;
+    use crate::units::SectorSize;
+    use crate::volume::{Segment, SegmentKind, Volume, VolumeAbout};
+    use std::os::unix::net::UnixStream;
+
+    fn shared() -> Shared {
+        let segment = Segment {
+            start_bytes: 0,
+            len_bytes: 4096,
+            storage_offset_bytes: 0,
+            kind: SegmentKind::Linear,
+        };
+        let volume = Volume {
+            segments: vec![segment],
+            size_bytes: 4096,
+            sector_size: SectorSize::MIN,
+            about: VolumeAbout::default(),
+        };
+        let storage = Arc::new(MemoryStorage::new(vec![0; 4096]));
+        let device = Device::new(volume, storage, DeviceOptions::default());
+        Shared {
+            export: Export::new(&device, ""),
+            device,
+            memory_waiters: AtomicUsize::new(0),
+        }
+    }
+
+    #[test]
+    fn a_stalled_client_is_cut_off_only_for_the_sake_of_others() {
+        let shared = shared();
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let link = Link::new(ours.into()).unwrap();
+        let mut lane = Lane::new(&link, &shared, Terms::default());
+        let long_ago = Instant::now() - Duration::from_secs(limits::STALL_SECONDS_MAX + 1);
+        let mut outcome = |moved_before, moved_now, client_is_due, waiters| {
+            shared.memory_waiters.store(waiters, Ordering::Relaxed);
+            lane.moved = (moved_before, long_ago);
+            lane.check_stall(moved_now, client_is_due).is_err()
+        };
+        assert!(!outcome(5, 5, true, 0), "nobody waits");
+        assert!(!outcome(5, 6, true, 1), "it moved a byte");
+        assert!(!outcome(5, 5, false, 1), "it is not the client's turn");
+        assert!(outcome(5, 5, true, 1));
+        assert!(link.sleep(false).broken);
+    }
+}

@@ -1,6 +1,5 @@
-//! The least of NBD's transmission phase: copies a file in and the volume out, a request at a
-//! time, so that the demo needs no tool. Source: the NBD protocol, `doc/proto.md` of the
-//! NetworkBlockDevice project.
+//! The least of NBD's transmission phase: copies a file in and the volume out, a request at a time, so that
+//! the demo needs no tool. Source: the NBD protocol, `doc/proto.md` of NetworkBlockDevice/nbd.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
