@@ -211,7 +211,7 @@ fn luks2_keyslot(header: &Luks2, id: u32, slot: &Keyslot) -> Value {
         kdf.insert("salt_hex".into(), hex_of_base64(&wrap.kdf.salt));
         Value::Object(kdf)
     });
-    let af = wrap.and_then(|wrap| wrap.af.luks1.as_ref());
+    let af = wrap.map(|wrap| json!({ "hash": wrap.af.hash, "stripes": wrap.af.stripes }));
     json!({
         "id": id,
         "type": slot.kind,
@@ -224,7 +224,7 @@ fn luks2_keyslot(header: &Luks2, id: u32, slot: &Keyslot) -> Value {
         "area_type": slot.area.as_ref().map(|area| area.kind.as_str()),
         "area_offset_bytes": slot.area.as_ref().map(|area| area.offset_bytes),
         "area_size_bytes": slot.area.as_ref().map(|area| area.size_bytes),
-        "af": af.map(|(stripes, hash)| json!({ "hash": hash, "stripes": stripes })),
+        "af": af,
         "digest": digest,
     })
 }

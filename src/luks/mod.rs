@@ -128,7 +128,7 @@ impl Header {
         }
     }
 
-    /// The UUID, as stored.
+    /// The UUID as stored (what could upset a terminal is escaped), or empty.
     pub fn uuid(&self) -> &str {
         match &self.format {
             Format::Luks1(header) => &header.uuid,

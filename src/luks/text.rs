@@ -1,7 +1,7 @@
 //! Text from headers: bounded fields, made fit for a terminal.
 
-/// Text from a header that may go to a terminal: control characters escaped, at most 100
-/// characters.
+/// Text from a header that may go to a terminal: control characters and those that change the
+/// direction of text are escaped; at most 100 characters.
 pub(crate) fn printable(text: &str) -> String {
     let mut out = String::new();
     for (index, c) in text.chars().enumerate() {
@@ -10,11 +10,16 @@ pub(crate) fn printable(text: &str) -> String {
                 out.push('…');
                 break;
             }
-            c if c.is_control() => out.extend(c.escape_default()),
+            c if c.is_control() || turns_text(c) => out.extend(c.escape_unicode()),
             c => out.push(c),
         }
     }
     out
+}
+
+/// Source: Unicode Standard Annex 9, explicit directional formatting characters.
+fn turns_text(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// A text field of a binary header: up to its first NUL, and never its last byte, which
@@ -32,6 +37,7 @@ mod tests {
     #[test]
     fn control_characters_are_escaped() {
         assert_eq!(printable("a\x1b[2Jb"), "a\\u{1b}[2Jb");
+        assert_eq!(printable("\u{202e}é🔐"), "\\u{202e}é🔐");
         assert!(printable(&"x".repeat(10_000)).len() < 110);
     }
 

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 pub mod corpus;
+pub mod headers;
 
 /// A person who gave a wrong image never waits longer than this.
 pub const TIME_MAX: Duration = Duration::from_secs(10);

@@ -133,7 +133,7 @@ impl Luks1 {
             digest: array_at(bytes, 112),
             digest_salt: array_at(bytes, 132),
             digest_iterations: u32_at(bytes, 164),
-            uuid: field(&bytes[168..208]),
+            uuid: printable(&field(&bytes[168..208])),
             keyslots: keyslots.try_into().expect("eight key slots"),
         })
     }

@@ -24,7 +24,7 @@ pub(crate) struct Digest {
     pub(crate) keyslots: Vec<u32>,
     /// The segments that key opens; none for a key that is only kept here (unbound).
     pub(crate) segments: Vec<u32>,
-    /// Its parameters, where the type is known.
+    /// Its parameters, where the type is known and they are all there.
     pub(crate) pbkdf2: Option<Pbkdf2Digest>,
 }
 
@@ -46,12 +46,7 @@ impl Digest {
     pub(super) fn parse(digest: &Object<'_>) -> std::result::Result<Self, Fault> {
         let kind = digest.string("type")?.to_owned();
         let pbkdf2 = match kind.as_str() {
-            "pbkdf2" => Some(Pbkdf2Digest {
-                hash: digest.string("hash")?.to_owned(),
-                iterations: digest.integer("iterations")?,
-                salt: digest.string("salt")?.to_owned(),
-                digest: digest.string("digest")?.to_owned(),
-            }),
+            "pbkdf2" => Pbkdf2Digest::parse(digest).ok(),
             _ => None,
         };
         let keyslots = digest.ids("keyslots")?;
@@ -70,9 +65,10 @@ impl Digest {
     pub(crate) fn verify(&self, key: &[u8]) -> Result<bool> {
         let Some(parameters) = &self.pbkdf2 else {
             let kind = printable(&self.kind);
-            return Err(Error::device(format!(
-                "digest type {kind:?} is not supported"
-            )));
+            return Err(Error::device(match kind.as_str() {
+                "pbkdf2" => "header damaged: digest parameters are missing".to_owned(),
+                kind => format!("digest type {kind:?} is not supported"),
+            }));
         };
         let (kdf, expected) = parameters.decode()?;
         let computed = kdf.derive(key, expected.len())?;
@@ -81,6 +77,15 @@ impl Digest {
 }
 
 impl Pbkdf2Digest {
+    fn parse(digest: &Object<'_>) -> std::result::Result<Self, Fault> {
+        Ok(Self {
+            hash: digest.string("hash")?.to_owned(),
+            iterations: digest.integer("iterations")?,
+            salt: digest.string("salt")?.to_owned(),
+            digest: digest.string("digest")?.to_owned(),
+        })
+    }
+
     fn decode(&self) -> Result<(Kdf, Vec<u8>)> {
         let hash = HashAlgorithm::parse(&self.hash).ok_or_else(|| {
             let hash = printable(&self.hash);

@@ -154,7 +154,7 @@ fn read_copy(storage: &dyn Storage, offset_bytes: u64, magic: [u8; 6]) -> Result
         sequence_id: u64_at(&binary, 16),
         label: field(&binary[24..72]),
         subsystem: field(&binary[208..256]),
-        uuid: field(&binary[168..208]),
+        uuid: printable(&field(&binary[168..208])),
         json,
         metadata,
     })

@@ -75,9 +75,10 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// A member that must be a string.
+    /// A member that must be a string, and not empty.
     pub(super) fn string(&self, key: &str) -> Result<&'a str, Fault> {
         match self.get(key)? {
+            Value::String(text) if text.is_empty() => Err(format!("{} is empty", self.join(key))),
             Value::String(text) => Ok(text),
             _ => Err(format!("{} is not a string", self.join(key))),
         }

@@ -75,20 +75,26 @@ pub(crate) struct SlotKdf {
     pub(crate) argon2: Option<(i64, i64, i64)>,
 }
 
-/// The anti-forensic split as stored.
+/// The anti-forensic split as stored; its type is `luks1`, the only one.
 #[derive(Debug, Clone)]
 pub(crate) struct Af {
-    /// Only `luks1` is known.
-    pub(crate) kind: String,
-    /// Stripes and hash, where the type is known. Stripes are 4000 whatever is stored, as in
-    /// cryptsetup (`docs/decisions/0002-lenient-headers.md`).
-    pub(crate) luks1: Option<(i64, String)>,
+    /// Stripes. Whatever is stored, 4000 are used, as in cryptsetup
+    /// (`docs/decisions/0002-lenient-headers.md`).
+    pub(crate) stripes: i64,
+    /// The hash's name.
+    pub(crate) hash: String,
 }
 
 impl Keyslot {
     pub(super) fn parse(slot: &Object<'_>) -> std::result::Result<Self, Fault> {
         let kind = slot.string("type")?.to_owned();
         let key_bytes = slot.integer("key_size")?;
+        if !(0..=i64::from(i32::MAX)).contains(&key_bytes) {
+            return Err(format!(
+                "{}.key_size {key_bytes} is out of range",
+                slot.place()
+            ));
+        }
         let priority = match slot.has("priority") {
             false => Priority::Normal,
             true => match slot.integer("priority")? {
@@ -139,14 +145,8 @@ impl Keyslot {
                 "key slot type {kind:?} is not supported"
             )));
         };
-        let Some((_, af_hash)) = &wrap.af.luks1 else {
-            let kind = printable(&wrap.af.kind);
-            return Err(Error::device(format!(
-                "anti-forensic type {kind:?} is not supported"
-            )));
-        };
-        let af_hash = HashAlgorithm::parse(af_hash).ok_or_else(|| {
-            let hash = printable(af_hash);
+        let af_hash = HashAlgorithm::parse(&wrap.af.hash).ok_or_else(|| {
+            let hash = printable(&wrap.af.hash);
             Error::device(format!("anti-forensic hash {hash:?} is not supported"))
         })?;
         let area = Area {
@@ -174,6 +174,9 @@ impl AreaPlace {
         }
         let offset_bytes = area.number("offset")?;
         let size_bytes = area.number("size")?;
+        if size_bytes == 0 {
+            return Err(format!("{}.size is 0", area.place()));
+        }
         Ok(Self {
             kind,
             offset_bytes,
@@ -190,24 +193,35 @@ impl Wrap {
             encryption: area.string("encryption")?.to_owned(),
             area_key_bytes: area.integer("key_size")?,
             kdf: SlotKdf::parse(&slot.object("kdf")?)?,
-            af: match af.string("type")? {
-                "luks1" => Af {
-                    kind: "luks1".to_owned(),
-                    luks1: Some((af.integer("stripes")?, af.string("hash")?.to_owned())),
-                },
-                kind => Af {
-                    kind: kind.to_owned(),
-                    luks1: None,
-                },
-            },
+            af: Af::parse(&af)?,
         })
+    }
+}
+
+impl Af {
+    fn parse(af: &Object<'_>) -> std::result::Result<Self, Fault> {
+        match af.string("type")? {
+            "luks1" => Ok(Self {
+                stripes: af.integer("stripes")?,
+                hash: af.string("hash")?.to_owned(),
+            }),
+            kind => Err(format!(
+                "{}.type {:?} is not luks1",
+                af.place(),
+                printable(kind)
+            )),
+        }
     }
 }
 
 impl SlotKdf {
     fn parse(kdf: &Object<'_>) -> std::result::Result<Self, Fault> {
         let kind = kdf.string("type")?.to_owned();
-        let salt = kdf.string("salt")?.to_owned();
+        let is_known = ["pbkdf2", "argon2i", "argon2id"].contains(&kind.as_str());
+        let salt = match is_known {
+            true => kdf.string("salt")?.to_owned(),
+            false => kdf.string("salt").unwrap_or_default().to_owned(),
+        };
         // Parameters of another type may be left over; they have no effect.
         let pbkdf2 = match kind.as_str() {
             "pbkdf2" => Some((kdf.string("hash")?.to_owned(), kdf.integer("iterations")?)),
@@ -235,36 +249,35 @@ impl SlotKdf {
     }
 
     fn decode(&self) -> Result<Kdf> {
-        let salt = BASE64
-            .decode(&self.salt)
-            .ok()
-            .filter(|salt| !salt.is_empty())
-            .ok_or_else(|| Error::device("header damaged: its salt is not base64"))?;
-        let out_of_range = |what: &str, n: i64| {
-            Error::device(format!(
-                "header damaged: its KDF's {what} {n} is out of range"
-            ))
-        };
-        if let Some((hash, iterations)) = &self.pbkdf2 {
-            let hash = HashAlgorithm::parse(hash).ok_or_else(|| {
-                Error::device(format!(
-                    "PBKDF2 hash {:?} is not supported",
-                    printable(hash)
-                ))
-            })?;
-            let iterations = iterations_u32(*iterations)
-                .ok_or_else(|| out_of_range("iteration count", *iterations))?;
-            return Ok(Kdf::Pbkdf2 {
-                hash,
-                iterations,
-                salt,
-            });
+        match self.kind.as_str() {
+            "pbkdf2" => self.decode_pbkdf2(),
+            "argon2i" | "argon2id" => self.decode_argon2(),
+            kind => Err(Error::device(format!(
+                "KDF {:?} is not supported",
+                printable(kind)
+            ))),
         }
-        let is_argon2 = ["argon2i", "argon2id"].contains(&self.kind.as_str());
-        let Some((time, memory_kib, cpus)) = self.argon2.filter(|_| is_argon2) else {
-            let kind = printable(&self.kind);
-            return Err(Error::device(format!("KDF {kind:?} is not supported")));
-        };
+    }
+
+    fn decode_pbkdf2(&self) -> Result<Kdf> {
+        let (hash, iterations) = self.pbkdf2.as_ref().ok_or_else(parameters_missing)?;
+        let hash = HashAlgorithm::parse(hash).ok_or_else(|| {
+            Error::device(format!(
+                "PBKDF2 hash {:?} is not supported",
+                printable(hash)
+            ))
+        })?;
+        let iterations = iterations_u32(*iterations)
+            .ok_or_else(|| out_of_range("iteration count", *iterations))?;
+        Ok(Kdf::Pbkdf2 {
+            hash,
+            iterations,
+            salt: self.salt()?,
+        })
+    }
+
+    fn decode_argon2(&self) -> Result<Kdf> {
+        let (time, memory_kib, cpus) = self.argon2.ok_or_else(parameters_missing)?;
         let positive = |what: &str, n: i64| {
             u32::try_from(n)
                 .ok()
@@ -276,9 +289,27 @@ impl SlotKdf {
             time: positive("time", time)?,
             memory_kib: positive("memory", memory_kib)?,
             cpus: positive("lane count", cpus)?,
-            salt,
+            salt: self.salt()?,
         })
     }
+
+    fn salt(&self) -> Result<Vec<u8>> {
+        let salt = BASE64
+            .decode(&self.salt)
+            .ok()
+            .filter(|salt| !salt.is_empty());
+        salt.ok_or_else(|| Error::device("header damaged: its salt is not base64"))
+    }
+}
+
+fn out_of_range(what: &str, n: i64) -> Error {
+    Error::device(format!(
+        "header damaged: its KDF's {what} {n} is out of range"
+    ))
+}
+
+fn parameters_missing() -> Error {
+    Error::device("header damaged: its KDF's parameters are missing")
 }
 
 /// A PBKDF2 iteration count: 1 to 2^31-1, the range in which cryptsetup reads it.

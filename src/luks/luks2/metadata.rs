@@ -81,11 +81,19 @@ impl Metadata {
             if let Some(n) = segments.find(|&&n| n as usize >= self.segments.len()) {
                 return Err(format!("digests.{id} refers to a missing segment {n}"));
             }
-            digested.extend(&digest.keyslots);
+            let mut keyslots = digest.keyslots.clone();
+            keyslots.sort_unstable();
+            keyslots.dedup();
+            digested.extend(keyslots);
         }
         digested.sort_unstable();
         if let Some(pair) = digested.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(format!("key slot {} has more than one digest", pair[0]));
+        }
+        let is_digested = |id: &u32| digested.binary_search(id).is_ok();
+        let mut wrapped = self.keyslots.iter().filter(|(_, slot)| slot.is_usable());
+        if let Some((id, _)) = wrapped.find(|(id, _)| !is_digested(id)) {
+            return Err(format!("key slot {id} has no digest"));
         }
         for (id, segment) in (0u32..).zip(&self.segments) {
             let has_digest = self

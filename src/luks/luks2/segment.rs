@@ -100,9 +100,6 @@ impl Crypt {
     fn parse(segment: &Object<'_>) -> Result<Self, Fault> {
         let place = segment.place();
         let encryption = segment.string("encryption")?.to_owned();
-        if encryption.is_empty() {
-            return Err(format!("{place}.encryption is empty"));
-        }
         let stated = segment.integer("sector_size")?;
         let sector_size = u64::try_from(stated)
             .ok()
