@@ -247,6 +247,121 @@ fn a_terminal_is_asked_three_times_without_echo() {
 }
 
 #[test]
+fn open_asks_on_the_terminal_too() {
+    if !has_xz() || !has_tool("python3", "python3") {
+        return;
+    }
+    let volume = Volume::new("luks1-aes-128-sha256");
+    let name = format!("asks-{}", std::process::id());
+    let args = ["open", "--attach", "none", &volume.image, &name];
+    let prompt = format!("Enter passphrase for {}: ", volume.image);
+    let end = on_a_terminal(json!([[prompt, "half\u{3}"]]), &args);
+    assert_ne!(end["code"], json!(0), "{end}");
+    assert_eq!(end["restored"], json!(true), "{end}");
+    let right = format!("{}\n", volume.passphrase);
+    let end = on_a_terminal(json!([[prompt, "wrong\n"], [prompt, right]]), &args);
+    assert_eq!(
+        (&end["code"], &end["restored"]),
+        (&json!(0), &json!(true)),
+        "{end}"
+    );
+    assert!(
+        end["output"]
+            .as_str()
+            .unwrap()
+            .contains("nbd+unix:///?socket="),
+        "{end}"
+    );
+    let closed = run_luks(&["close", &name], b"");
+    assert_eq!(closed.code, Some(0), "{closed:?}");
+}
+
+#[test]
+fn test_passphrase_says_by_its_code() {
+    if !has_xz() {
+        return;
+    }
+    let volume = Volume::new("luks1-aes-128-sha256");
+    let args = ["open", "--test-passphrase", &volume.image];
+    let ended = run_luks(&args, volume.passphrase.as_bytes());
+    assert_eq!(
+        (ended.code, &*ended.stdout, &*ended.stderr),
+        (Some(0), "", "")
+    );
+    assert_fails(&run_luks(&args, b"wrong"), 2, &[]);
+}
+
+#[test]
+fn a_detached_header_needs_its_data_and_data_their_header() {
+    if !has_xz() || !has_tool("nbdcopy", "libnbd-bin") {
+        return;
+    }
+    let corpus = Corpus::largest();
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["luks1-detached-header", "luks2-detached-header"] {
+        let Some(case) = corpus.case(name) else {
+            continue;
+        };
+        let unpacked = case.unpack(folder.path());
+        let image = unpacked.image.to_str().unwrap();
+        let header = unpacked.header.as_ref().unwrap().to_str().unwrap();
+        let key = case.unlock_flags(0, folder.path()).unwrap();
+        let serve = |more: &[&str]| {
+            let run = ["--run", r#"nbdcopy -- "$uri" - | sha256sum"#];
+            let key: Vec<&str> = key.iter().map(String::as_str).collect();
+            run_luks(&[&["serve"], more, &key, &run].concat(), b"")
+        };
+        let both = serve(&[image, "--header", header]);
+        assert_eq!(
+            both.stdout.split(' ').next(),
+            case.payload_sha256(),
+            "{both:?}"
+        );
+        assert_fails(&serve(&[image]), 4, &["no LUKS header", "--header FILE"]);
+        assert_fails(&serve(&[header]), 4, &["a LUKS header only", "--header "]);
+    }
+}
+
+#[test]
+fn a_null_cipher_has_to_be_meant() {
+    if !has_xz() || !has_tool("nbdcopy", "libnbd-bin") {
+        return;
+    }
+    let corpus = Corpus::largest();
+    let folder = tempfile::tempdir().unwrap();
+    let cases = corpus
+        .cases(&["luks1", "luks2"])
+        .filter(|c| c.name().contains("cipher_null"));
+    let mut count = 0;
+    for case in cases {
+        let unpacked = case.unpack(folder.path());
+        let key = case.unlock_flags(0, folder.path()).unwrap();
+        let mut args = vec!["serve".to_owned(), unpacked.args().remove(0)];
+        args.extend([
+            "--run".to_owned(),
+            r#"nbdcopy -- "$uri" - | sha256sum"#.to_owned(),
+        ]);
+        args.extend(key);
+        assert_fails(
+            &run_luks(&args, b""),
+            4,
+            &["null cipher", "--allow-null-cipher"],
+        );
+        args.push("--allow-null-cipher".to_owned());
+        let ended = run_luks(&args, b"");
+        assert_eq!(
+            ended.stdout.split(' ').next(),
+            case.payload_sha256(),
+            "{ended:?}"
+        );
+        count += 1;
+    }
+    if count == 0 {
+        common::skipped("images with a null cipher (the whole corpus)");
+    }
+}
+
+#[test]
 fn a_signal_from_elsewhere_leaves_the_terminal_as_it_was() {
     if !has_xz() || !has_tool("python3", "python3") {
         return;

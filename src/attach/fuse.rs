@@ -7,6 +7,7 @@
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -39,6 +40,7 @@ pub(crate) struct FuseFile {
     target: PathBuf,
     file: PathBuf,
     session: Option<BackgroundSession>,
+    holes: Arc<AtomicBool>,
 }
 
 impl FuseFile {
@@ -48,9 +50,11 @@ impl FuseFile {
         let mut config = Config::default();
         config.n_threads = Some(THREADS);
         config.clone_fd = true;
+        let holes = Arc::new(AtomicBool::new(false));
         let filesystem = VolumeFile {
             device: Arc::clone(device),
             name: name.to_owned(),
+            holes: Arc::clone(&holes),
         };
         // Who may come in is the kernel's to check, by the mount: its owner alone.
         let session = Session::from_fd(filesystem, fd, SessionACL::All, config)
@@ -60,7 +64,14 @@ impl FuseFile {
             target: target.to_owned(),
             file: target.join(name),
             session: Some(session),
+            holes,
         })
+    }
+
+    /// From now on holes are punched by writing zeros. For a loop device, whose driver punches one
+    /// to write zeroes, and complains in the kernel's log where it can't.
+    pub(crate) fn punch_holes_by_zeroing(&self) {
+        self.holes.store(true, Ordering::Relaxed);
     }
 
     /// The file.
@@ -87,6 +98,7 @@ impl FuseFile {
 struct VolumeFile {
     device: Arc<Device>,
     name: String,
+    holes: Arc<AtomicBool>,
 }
 
 impl VolumeFile {
@@ -281,8 +293,9 @@ impl Filesystem for VolumeFile {
         reply.error(Errno::ENOSYS);
     }
 
-    /// Zeroes a range by writing encrypted zeros. A hole can't be had: a file's holes read as
-    /// zeros, and a volume's discarded sectors read as noise.
+    /// Zeroes a range by writing encrypted zeros. A hole reads as zeros, and a volume's discarded
+    /// sectors read as noise: a hole that frees anything can't be had. Whoever asks for one wants
+    /// to free space quickly (mkfs), so it is refused, but where it must mean zeros.
     fn fallocate(
         &self,
         _: &Header,
@@ -293,7 +306,12 @@ impl Filesystem for VolumeFile {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        if mode & !libc::FALLOC_FL_KEEP_SIZE != libc::FALLOC_FL_ZERO_RANGE {
+        let zeroes = match mode & !libc::FALLOC_FL_KEEP_SIZE {
+            libc::FALLOC_FL_ZERO_RANGE => true,
+            libc::FALLOC_FL_PUNCH_HOLE => self.holes.load(Ordering::Relaxed),
+            _ => false,
+        };
+        if !zeroes {
             return reply.error(Errno::EOPNOTSUPP);
         }
         match offset_bytes.checked_add(len_bytes) {

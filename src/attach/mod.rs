@@ -138,7 +138,10 @@ impl Attachment {
             return;
         }
         match LoopDevice::attach(file.path(), device.sector_size(), device.read_only()) {
-            Ok(found) => self.block = Some(Block::Loop(found)),
+            Ok(found) => {
+                file.punch_holes_by_zeroing();
+                self.block = Some(Block::Loop(found));
+            }
             Err(e) => self.notes.push(format!("no loop device: {e}")),
         }
     }

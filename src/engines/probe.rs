@@ -7,6 +7,8 @@ use std::path::Path;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
+const NOT_LOADED_YET: &str = "its module is installed and not loaded yet";
+
 type Found = Result<String, String>;
 
 /// AF_ALG's number; Linux `include/linux/socket.h`.
@@ -53,7 +55,7 @@ fn cpu_features() -> Vec<&'static str> {
 pub(super) fn af_alg() -> Found {
     let socket = socket_with(AF_ALG, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
     match socket {
-        Ok(_) => Ok("the kernel takes AF_ALG sockets".to_owned()),
+        Ok(_) => Ok("the kernel takes AF_ALG sockets; this version encrypts on the CPU".to_owned()),
         Err(e) => Err(format!(
             "the kernel refuses AF_ALG sockets: {}",
             io::Error::from(e)
@@ -68,7 +70,9 @@ pub(super) fn io_uring() -> Found {
     let result = unsafe { libc::syscall(libc::SYS_io_uring_setup, 0, std::ptr::null_mut::<u8>()) };
     let error = io::Error::last_os_error();
     match (result, error.raw_os_error()) {
-        (-1, Some(libc::EFAULT | libc::EINVAL)) => Ok("the kernel takes io_uring calls".to_owned()),
+        (-1, Some(libc::EFAULT | libc::EINVAL)) => {
+            Ok("the kernel takes io_uring calls; this version reads by pread".to_owned())
+        }
         (-1, Some(libc::ENOSYS)) => Err("the kernel has no io_uring, or hides it".to_owned()),
         (-1, Some(libc::EPERM)) => Err("io_uring is forbidden here".to_owned()),
         _ => Err(format!("io_uring doesn't answer as it should: {error}")),
@@ -87,8 +91,13 @@ pub(super) fn kernel_nbd() -> Found {
     match (loaded, Path::new("/dev/nbd0").exists()) {
         (true, true) => Ok("/dev/nbd0 and up".to_owned()),
         (true, false) => Err("the driver is loaded, but /dev has no nbd devices".to_owned()),
-        (false, _) => Ok("its module is installed and not loaded yet".to_owned()),
+        (false, _) => Ok(NOT_LOADED_YET.to_owned()),
     }
+}
+
+/// Whether the device isn't there only because nobody has asked for its driver.
+fn may_be_loaded(device: &str, module: &str) -> bool {
+    !Path::new(device).exists() && has_capability(CAP_SYS_ADMIN) && module_is_there(module)
 }
 
 fn module_is_there(name: &str) -> bool {
@@ -121,6 +130,9 @@ fn has_capability(bit: u32) -> bool {
 
 /// A file that is the volume.
 pub(super) fn fuse() -> Found {
+    if may_be_loaded("/dev/fuse", "fuse") {
+        return Ok(NOT_LOADED_YET.to_owned());
+    }
     open_both_ways("/dev/fuse")?;
     let helper = std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|p| p.join("fusermount3").exists()));
@@ -135,6 +147,9 @@ pub(super) fn fuse() -> Found {
 
 /// A block device over that file.
 pub(super) fn loop_devices() -> Found {
+    if may_be_loaded("/dev/loop-control", "loop") {
+        return Ok(NOT_LOADED_YET.to_owned());
+    }
     open_both_ways("/dev/loop-control")?;
     match has_capability(CAP_SYS_ADMIN) {
         true => Ok("/dev/loop-control".to_owned()),

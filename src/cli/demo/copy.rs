@@ -1,5 +1,6 @@
-//! The least of NBD's transmission phase: copies a file in and the volume out, a request at a time, so that
-//! the demo needs no tool. Source: the NBD protocol, `doc/proto.md` of NetworkBlockDevice/nbd.
+//! The least of NBD's transmission phase: copies a file in and the volume out, a request at a
+//! time, so that the demo needs no tool. Source: the NBD protocol, `doc/proto.md` of the
+//! NetworkBlockDevice project.
 
 use std::fs::File;
 use std::io::{self, Read, Write};

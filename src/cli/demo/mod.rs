@@ -119,7 +119,8 @@ impl Demo {
         Ok(match how {
             How::Mounted => "The file was read back through a mounted file system.",
             How::Unmounted => {
-                "The file was read back from a file system, without mounting it (that needs root)."
+                "The file was read back from a file system, without mounting it (that needs root and a \
+                 block device)."
             }
             How::Bytes => {
                 "The bytes were read back (a file system needs mkfs.ext4 and debugfs here)."
