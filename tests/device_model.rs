@@ -35,7 +35,11 @@ fn volume(sector: SectorSize) -> Volume {
         segments: vec![
             segment(0, 20 << 10, crypt("aes-xts-plain64", &key)),
             segment(20 << 10, 12 << 10, SegmentKind::Linear),
-            segment(32 << 10, 32 << 10, crypt("aes-cbc-essiv:sha256", &key[..32])),
+            segment(
+                32 << 10,
+                32 << 10,
+                crypt("aes-cbc-essiv:sha256", &key[..32]),
+            ),
         ],
         size_bytes: SIZE,
         sector_size: sector,
@@ -48,7 +52,10 @@ fn storage() -> Arc<MemoryStorage> {
 }
 
 fn device(sector: SectorSize, storage: Arc<dyn Storage>) -> Arc<Device> {
-    let options = DeviceOptions { read_only: false, allow_discards: true };
+    let options = DeviceOptions {
+        read_only: false,
+        allow_discards: true,
+    };
     Device::new(volume(sector), storage, options)
 }
 
@@ -137,7 +144,13 @@ fn neighbours_in_a_sector_never_undo_each_other() {
         let slow = FaultyStorage::new(storage());
         slow.delay_each(Duration::from_micros(20));
         let device = device(sector, Arc::new(slow));
-        run(&device, Operation::WriteZeroes { fua: false }, 0, SIZE as u32).unwrap();
+        run(
+            &device,
+            Operation::WriteZeroes { fua: false },
+            0,
+            SIZE as u32,
+        )
+        .unwrap();
         const STRIDE: u64 = 100;
         const WRITERS: u64 = 4;
         thread::scope(|scope| {
@@ -149,7 +162,9 @@ fn neighbours_in_a_sector_never_undo_each_other() {
                     for round in 1..=20u8 {
                         let mut sent = 0;
                         for block in 0..SIZE / STRIDE {
-                            if block % WRITERS != writer || block * STRIDE / size % 5 != u64::from(round) % 5 {
+                            if block % WRITERS != writer
+                                || block * STRIDE / size % 5 != u64::from(round) % 5
+                            {
                                 continue;
                             }
                             let operation = Operation::Write { fua: false };
@@ -197,7 +212,11 @@ fn overlapping_requests_keep_their_order() {
         result.unwrap();
         if request.operation == Operation::Read {
             let want = request.cookie as u8 - 1;
-            assert!(request.payload().iter().all(|b| *b == want), "{:?}", request.payload());
+            assert!(
+                request.payload().iter().all(|b| *b == want),
+                "{:?}",
+                request.payload()
+            );
         }
     }
 }
@@ -219,7 +238,11 @@ fn many_requests_wait_below_at_once() {
     for _ in 0..32 {
         receiver.recv().unwrap().1.unwrap();
     }
-    assert!(slow.in_flight_max() >= 24, "{} at once", slow.in_flight_max());
+    assert!(
+        slow.in_flight_max() >= 24,
+        "{} at once",
+        slow.in_flight_max()
+    );
     assert!(start.elapsed() < Duration::from_millis(32 * 20 / 4));
 }
 

@@ -46,7 +46,10 @@ struct State {
 impl FaultyStorage {
     /// No faults yet, over `below`.
     pub fn new(below: Arc<dyn Storage>) -> Self {
-        Self { below, state: Mutex::default() }
+        Self {
+            below,
+            state: Mutex::default(),
+        }
     }
 
     /// Reads that touch `range` fail with `errno`.
@@ -151,14 +154,23 @@ impl Storage for FaultyStorage {
             let state = self.lock();
             !state.delay.is_zero() || hit(&state.bad_reads, offset_bytes, buf.len()).is_some()
         };
-        if waits { Ok(false) } else { self.below.read_without_waiting_at(buf, offset_bytes) }
+        if waits {
+            Ok(false)
+        } else {
+            self.below.read_without_waiting_at(buf, offset_bytes)
+        }
     }
 
     fn write_at(&self, buf: &[u8], offset_bytes: u64) -> io::Result<()> {
         self.request(
             |state| hit(&state.bad_writes, offset_bytes, buf.len()),
             || self.below.write_at(buf, offset_bytes),
-            || Some(Event::Write { offset_bytes, bytes: buf.to_vec() }),
+            || {
+                Some(Event::Write {
+                    offset_bytes,
+                    bytes: buf.to_vec(),
+                })
+            },
         )
     }
 
