@@ -358,7 +358,7 @@ fn payload(facts: &Value) -> &Value {
     }
     let newest = facts["exit_codes"]
         .as_object()
-        .and_then(|versions| versions.values().last());
+        .and_then(|versions| versions.values().next_back());
     newest.map_or(&Value::Null, |codes| &codes["payload"])
 }
 

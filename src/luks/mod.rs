@@ -61,7 +61,7 @@ pub struct Header {
 #[derive(Debug)]
 enum Format {
     Luks1(Box<luks1::Luks1>),
-    Luks2(luks2::Luks2),
+    Luks2(Box<luks2::Luks2>),
 }
 
 impl Header {
@@ -86,7 +86,7 @@ impl Header {
             ),
             _ => {
                 let (header, warnings) = luks2::Luks2::load(&*storage)?;
-                (Format::Luks2(header), warnings)
+                (Format::Luks2(Box::new(header)), warnings)
             }
         };
         Ok(Self {
