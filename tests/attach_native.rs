@@ -12,7 +12,7 @@ use std::sync::Arc;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
-use nbdcrypt::attach::{AttachMode, Attachment, Place, Remembered};
+use nbdcrypt::attach::{AttachMode, Attachment, Place};
 use nbdcrypt::error::ErrorKind;
 use nbdcrypt::queue::{Device, DeviceOptions};
 use nbdcrypt::storage::{MemoryStorage, Storage};
@@ -56,8 +56,7 @@ fn attach(device: &Arc<Device>, folder: &Path) -> Option<Attachment> {
         device,
         AttachMode::Fuse,
         &place(folder),
-        Remembered::default(),
-    ) {
+        0) {
         Ok(attached) => Some(attached),
         Err(e) => {
             eprintln!("skipped: needs FUSE: {e}");

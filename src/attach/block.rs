@@ -41,6 +41,12 @@ impl BlockDevice {
         dev(&self.name)
     }
 
+    /// The number in its name.
+    pub(crate) fn number(&self) -> Option<u32> {
+        let digits = self.name.trim_start_matches(|c: char| !c.is_ascii_digit());
+        digits.parse().ok()
+    }
+
     /// A file of its folder in sysfs, read and trimmed.
     pub(crate) fn fact(&self, file: &str) -> io::Result<String> {
         let path = self.sys().join(file);

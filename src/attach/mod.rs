@@ -61,16 +61,6 @@ pub struct Place {
     pub identifier: String,
 }
 
-/// What a server that is gone had written down of its nbd device. Only kernels that don't keep
-/// identifiers (before 5.14) need it.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Remembered {
-    /// The device's number.
-    pub nbd_index: Option<u32>,
-    /// The process that configured it.
-    pub process: u32,
-}
-
 /// An attached volume. Dropping it leaves everything as it is.
 #[derive(Debug, Default)]
 pub struct Attachment {
@@ -88,18 +78,20 @@ enum Block {
 }
 
 impl Attachment {
-    /// Attaches the device, whose server listens at `place.socket` already.
+    /// Attaches the device, whose server listens at `place.socket` already. `nbd_process` is what
+    /// an earlier server of this place had as [`Self::nbd_process`], or 0: a kernel before 5.14
+    /// needs it to tell that an nbd device is ours.
     ///
     /// Errors: `Device` (exit 4) with the reason where the mode asked for can't be had.
     pub fn new(
         device: &Arc<Device>,
         mode: AttachMode,
         place: &Place,
-        remembered: Remembered,
+        nbd_process: u32,
     ) -> Result<Self> {
         let mut notes = Vec::new();
         if matches!(mode, AttachMode::Auto | AttachMode::Nbd) {
-            match nbd(device, place, remembered) {
+            match nbd(device, place, nbd_process) {
                 Ok(nbd) => {
                     return Ok(Self {
                         block: Some(Block::Nbd(nbd)),
@@ -162,17 +154,17 @@ impl Attachment {
         block.or_else(|| self.file.as_ref().map(|file| file.path().to_owned()))
     }
 
-    /// The number of the kernel's nbd device.
-    pub fn nbd_index(&self) -> Option<u32> {
+    /// The process that configured the kernel's nbd device, where it is one.
+    pub fn nbd_process(&self) -> Option<u32> {
         match &self.block {
-            Some(Block::Nbd(nbd)) => Some(nbd.index()),
+            Some(Block::Nbd(nbd)) => Some(nbd.process()),
             _ => None,
         }
     }
 
     /// Connections to the server that are the attachment's own.
     pub fn own_connections(&self) -> usize {
-        if self.nbd_index().is_some() {
+        if self.nbd_process().is_some() {
             nbd_kernel::CONNECTIONS
         } else {
             0
@@ -198,7 +190,7 @@ impl Attachment {
         block && self.file.as_ref().is_none_or(FuseFile::is_mounted)
     }
 
-    /// Where news come in that [`Self::mend`] acts on.
+    /// Where news of [`Self::missing`] connections come in.
     pub fn events(&self) -> Option<BorrowedFd<'_>> {
         match &self.block {
             Some(Block::Nbd(nbd)) => nbd.events(),
@@ -206,9 +198,18 @@ impl Attachment {
         }
     }
 
-    /// Replaces connections that the kernel has given up.
-    pub fn mend(&self) -> io::Result<()> {
-        match &self.block {
+    /// How many of its own connections the kernel has given up.
+    pub fn missing(&mut self) -> usize {
+        match &mut self.block {
+            Some(Block::Nbd(nbd)) => nbd.missing(),
+            _ => 0,
+        }
+    }
+
+    /// Replaces them. The server must have ended its side of each before: the kernel sends their
+    /// requests again, and an old write that is still unread there must not come after a new one.
+    pub fn mend(&mut self) -> io::Result<()> {
+        match &mut self.block {
             Some(Block::Nbd(nbd)) => nbd.mend(),
             _ => Ok(()),
         }
@@ -273,10 +274,11 @@ impl Block {
     }
 }
 
-/// Takes down what a server that is gone left in `place`. What a reconnect can still save, an nbd
+/// Takes down what a server that is gone left in `place`; `nbd_process` as of
+/// [`Attachment::new`]. What a reconnect can still save, an nbd
 /// device in use, is left: its user is given back in words.
-pub fn clear_dead(place: &Place, remembered: Remembered) -> Result<Option<String>> {
-    let found = find_nbd(place, remembered);
+pub fn clear_dead(place: &Place, nbd_process: u32) -> Result<Option<String>> {
+    let found = find_nbd(place, nbd_process);
     if let Some(nbd) = found {
         let path = nbd.block.path();
         if let Some(user) = nbd.block.user() {
@@ -295,23 +297,18 @@ pub fn clear_dead(place: &Place, remembered: Remembered) -> Result<Option<String
     Ok(None)
 }
 
-/// Whether the kernel holds an nbd device for the server of `place`.
-pub fn has_nbd(place: &Place, remembered: Remembered) -> bool {
-    find_nbd(place, remembered).is_some()
+fn find_nbd(place: &Place, nbd_process: u32) -> Option<NbdDevice> {
+    NbdDevice::find(&place.identifier, nbd_process)
 }
 
-fn find_nbd(place: &Place, remembered: Remembered) -> Option<NbdDevice> {
-    NbdDevice::find(&place.identifier, remembered.nbd_index, remembered.process)
-}
-
-fn nbd(device: &Arc<Device>, place: &Place, remembered: Remembered) -> io::Result<NbdDevice> {
+fn nbd(device: &Arc<Device>, place: &Place, nbd_process: u32) -> io::Result<NbdDevice> {
     let options = NbdOptions {
         socket: place.socket.clone(),
         identifier: place.identifier.clone(),
         size_bytes: device.size_bytes(),
         block_size: device.sector_size(),
     };
-    match find_nbd(place, remembered) {
+    match find_nbd(place, nbd_process) {
         Some(waiting) => waiting.attach_again(&options),
         None => NbdDevice::attach(&options),
     }

@@ -38,9 +38,33 @@ pub(crate) const CONNECTIONS: usize = 4;
 pub(crate) struct NbdDevice {
     pub(crate) block: BlockDevice,
     index: u32,
-    identifier: String,
+    owner: Owner,
     socket: PathBuf,
     events: Option<Listener>,
+    /// Connections that the kernel has given up.
+    missing: usize,
+}
+
+/// By what a configured device is known to be ours.
+#[derive(Clone, Debug)]
+struct Owner {
+    /// What it was configured with; kernels since 5.14 show it.
+    identifier: String,
+    /// Which process configured it, where they don't.
+    process: u32,
+}
+
+impl Owner {
+    /// Whether the device is configured, and by this owner.
+    fn has(&self, block: &BlockDevice) -> bool {
+        let Ok(process) = block.fact("pid") else {
+            return false;
+        };
+        match block.fact("backend") {
+            Ok(backend) => backend == self.identifier,
+            Err(_) => process == self.process.to_string(),
+        }
+    }
 }
 
 /// What a device is to be.
@@ -71,7 +95,14 @@ impl NbdDevice {
         let index = answer
             .and_then(|answer| answer.attributes.u32(ATTR_INDEX))
             .ok_or_else(|| io::Error::other("the kernel named no nbd device"))?;
-        Self::configured(&family, index, options).finish(options)
+        let device = Self::configured(&family, index, options);
+        match device.finish(options) {
+            Ok(()) => Ok(device),
+            Err(e) => {
+                let _ = device.detach();
+                Err(e)
+            }
+        }
     }
 
     /// Gives a device that a dead server left configured its sockets back. Its waiting requests go
@@ -96,91 +127,81 @@ impl NbdDevice {
             CMD_RECONFIGURE,
             &self.named().list(ATTR_SOCKETS, &sockets(&streams)),
         )?;
-        Self::configured(&family, self.index, options).finish(options)
+        let device = Self::configured(&family, self.index, options);
+        device.finish(options)?;
+        Ok(device)
     }
 
-    /// The device with this identifier that is configured now, if there is one. `index` is where
-    /// it was, for kernels that don't show identifiers; it was then configured by `process`.
-    pub(crate) fn find(identifier: &str, index: Option<u32>, process: u32) -> Option<Self> {
-        devices("nbd").into_iter().find_map(|block| {
-            let number: u32 = block
-                .path()
-                .to_str()?
-                .strip_prefix("/dev/nbd")?
-                .parse()
-                .ok()?;
-            let found = match block.fact("backend") {
-                Ok(backend) => backend == identifier,
-                Err(_) => index == Some(number) && block.fact("pid").ok()? == process.to_string(),
-            };
-            (found && block.has("pid")).then(|| Self {
-                block,
-                index: number,
-                identifier: identifier.to_owned(),
-                socket: PathBuf::new(),
-                events: None,
-            })
+    /// The device that the server with this identifier has configured, if there is one. Where the
+    /// kernel shows no identifiers, it is the one that `process` configured.
+    pub(crate) fn find(identifier: &str, process: u32) -> Option<Self> {
+        let owner = Owner {
+            identifier: identifier.to_owned(),
+            process,
+        };
+        let block = devices("nbd").into_iter().find(|block| owner.has(block))?;
+        Some(Self {
+            index: block.number()?,
+            block,
+            owner,
+            socket: PathBuf::new(),
+            events: None,
+            missing: 0,
         })
     }
 
     fn configured(family: &Family, index: u32, options: &NbdOptions) -> Self {
+        let block = BlockDevice::new(format!("nbd{index}"));
+        let process = block.fact("pid").ok().and_then(|pid| pid.parse().ok());
         Self {
-            block: BlockDevice::new(format!("nbd{index}")),
+            block,
             index,
-            identifier: options.identifier.clone(),
+            owner: Owner {
+                identifier: options.identifier.clone(),
+                process: process.unwrap_or_default(),
+            },
             socket: options.socket.clone(),
             events: family.listen("nbd_mc_group").ok(),
+            missing: 0,
         }
     }
 
-    fn finish(self, options: &NbdOptions) -> io::Result<Self> {
-        let set = self
-            .block
-            .check_block_size(options.block_size)
-            .and_then(|()| {
-                self.block.wait_for_node()?;
-                self.block.scan_partitions()?;
-                self.block.wait_for_node()
-            });
-        match set {
-            Ok(()) => Ok(self),
-            Err(e) => {
-                let _ = self.detach();
-                Err(e)
-            }
-        }
+    fn finish(&self, options: &NbdOptions) -> io::Result<()> {
+        self.block.check_block_size(options.block_size)?;
+        self.block.wait_for_node()?;
+        self.block.scan_partitions()?;
+        self.block.wait_for_node()
     }
 
-    /// Its number.
-    pub(crate) fn index(&self) -> u32 {
-        self.index
+    /// Which process it was configured by.
+    pub(crate) fn process(&self) -> u32 {
+        self.owner.process
     }
 
     /// Whether it is configured still, and as ours.
     pub(crate) fn is_attached(&self) -> bool {
-        self.block.has("pid")
-            && self
-                .block
-                .fact("backend")
-                .is_ok_and(|backend| backend == self.identifier)
-            || self.block.has("pid") && !self.block.has("backend")
+        self.owner.has(&self.block)
     }
 
-    /// Replaces connections that the kernel gave up, after a request that took too long.
-    pub(crate) fn mend(&self) -> io::Result<()> {
-        let messages = self
-            .events
-            .as_ref()
-            .map(Listener::messages)
-            .unwrap_or_default();
+    /// How many connections the kernel has given up, because a request took too long.
+    pub(crate) fn missing(&mut self) -> usize {
+        let events = self.events.as_ref();
+        let messages = events.map(Listener::messages).unwrap_or_default();
         let dead = messages.iter().filter(|message| {
             message.command == CMD_LINK_DEAD
                 && message.attributes.u32(ATTR_INDEX) == Some(self.index)
         });
-        for _ in 0..dead.count() {
+        self.missing = (self.missing + dead.count()).min(CONNECTIONS);
+        self.missing
+    }
+
+    /// Replaces the connections that are missing.
+    pub(crate) fn mend(&mut self) -> io::Result<()> {
+        while self.missing > 0 {
             let (stream, _) = nbd_client::connect(&self.socket)?;
             let request = self.named().list(ATTR_SOCKETS, &sockets(&[stream]));
             family()?.call(CMD_RECONFIGURE, &request)?;
+            self.missing -= 1;
         }
         Ok(())
     }
@@ -206,7 +227,7 @@ impl NbdDevice {
         let named = Attributes::default().number32(ATTR_INDEX, self.index);
         // The kernel then refuses if the device has become somebody else's. Kernels that don't
         // know the attribute ignore it.
-        named.text(ATTR_BACKEND_IDENTIFIER, &self.identifier)
+        named.text(ATTR_BACKEND_IDENTIFIER, &self.owner.identifier)
     }
 }
 

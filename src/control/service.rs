@@ -24,8 +24,8 @@ use crate::signals;
 
 /// How often it looks whether somebody else took its device down.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// How often it looks whether the last user is gone, once it is to end then.
-const LOOK_EVERY_DEFERRED: Duration = Duration::from_millis(250);
+/// How often it looks while it waits for something: that the last user goes, or a connection.
+const LOOK_EVERY_SOON: Duration = Duration::from_millis(250);
 /// How long a client that has left may still be on the server's list.
 const CLIENT_LEAVES: Duration = Duration::from_secs(1);
 
@@ -41,6 +41,8 @@ pub struct Service {
     control: UnixListener,
     terminated: OwnedFd,
     deferred: bool,
+    /// Connections of the kernel's are missing.
+    mending: bool,
     held: Held,
 }
 
@@ -82,14 +84,12 @@ impl Service {
             .name("nbd-server".to_owned())
             .spawn(move || server.run())
             .map_err(|e| failed("can't start the server", e))?;
-        let remembered = waiting.map(State::remembered).unwrap_or_default();
         let state = State {
             schema: 1,
             pid: std::process::id(),
             image: image.display().to_string(),
             uuid: device.about().uuid.clone(),
             read_only: device.read_only(),
-            nbd_index: remembered.nbd_index,
             ..State::default()
         };
         let mut service = Self {
@@ -101,6 +101,7 @@ impl Service {
             control,
             terminated,
             deferred: false,
+            mending: false,
             held,
             device,
         };
@@ -110,8 +111,8 @@ impl Service {
 
     fn attach(&mut self, mode: AttachMode, waiting: Option<&State>) -> Result<()> {
         let place = self.held.folder.place();
-        let remembered = waiting.map(State::remembered).unwrap_or_default();
-        let attached = Attachment::new(&self.device, mode, &place, remembered);
+        let nbd_process = waiting.map_or(0, |state| state.nbd_process);
+        let attached = Attachment::new(&self.device, mode, &place, nbd_process);
         match attached {
             Ok(attachment) => self.attachment = attachment,
             Err(e) => {
@@ -127,7 +128,7 @@ impl Service {
             .attachment
             .path()
             .map(|path| path.display().to_string());
-        self.state.nbd_index = self.attachment.nbd_index();
+        self.state.nbd_process = self.attachment.nbd_process().unwrap_or_default();
         if let Err(e) = self.state.write(&self.held.folder) {
             let folder = self.held.folder.as_ref().display();
             let error = Error::device("can't write the volume's state")
@@ -180,7 +181,7 @@ impl Service {
     }
 
     fn round(&mut self) -> Next {
-        let (told, called, news) = self.wait();
+        let (told, called) = self.wait();
         if told {
             // Orderly if it can be; else as soon as it can be. Killing it outright is for kill -9.
             let _ = rustix::io::read(&self.terminated, &mut [0; 8]);
@@ -189,9 +190,7 @@ impl Service {
         if called && let Next::End(result) = self.answer_call() {
             return Next::End(result);
         }
-        if news && let Err(e) = self.attachment.mend() {
-            eprintln!("can't replace a connection of the kernel's: {e}");
-        }
+        self.mend();
         if !self.attachment.stands() || self.serving.as_ref().is_none_or(JoinHandle::is_finished) {
             eprintln!("somebody else took it down");
             let _ = self.attachment.detach();
@@ -206,10 +205,25 @@ impl Service {
         Next::GoOn
     }
 
-    /// Waits for something to do: a signal, a caller, news of the attachment.
-    fn wait(&self) -> (bool, bool, bool) {
-        let every = if self.deferred {
-            LOOK_EVERY_DEFERRED
+    /// Replaces connections that the kernel has given up, once their lanes here have ended.
+    fn mend(&mut self) {
+        let missing = self.attachment.missing();
+        let own = self.own_clients();
+        self.mending = missing > 0;
+        if missing == 0 || own + missing > self.attachment.own_connections() {
+            return;
+        }
+        match self.attachment.mend() {
+            Ok(()) => self.mending = false,
+            Err(e) => eprintln!("can't replace a connection of the kernel's: {e}"),
+        }
+    }
+
+    /// Waits for something to do: a signal or a caller (which of them it says), or news of the
+    /// attachment.
+    fn wait(&self) -> (bool, bool) {
+        let every = if self.deferred || self.mending {
+            LOOK_EVERY_SOON
         } else {
             LOOK_EVERY
         };
@@ -225,7 +239,7 @@ impl Service {
         );
         let _ = poll(&mut fds, Some(&pause));
         let ready = |i: usize| fds.get(i).is_some_and(|fd| !fd.revents().is_empty());
-        (ready(0), ready(1), ready(2))
+        (ready(0), ready(1))
     }
 
     fn answer_call(&mut self) -> Next {
@@ -295,11 +309,22 @@ impl Service {
     fn client(&self) -> Option<String> {
         let clients = self.server.clients();
         let count = clients.as_array().map_or(0, Vec::len);
-        match count.saturating_sub(self.attachment.own_connections()) {
+        match count.saturating_sub(self.own_clients()) {
             0 => None,
             1 => Some("used by an NBD client".to_owned()),
             n => Some(format!("used by {n} NBD clients")),
         }
+    }
+
+    /// Clients that are the attachment's: this process connected them, and gave their sockets to
+    /// the kernel.
+    fn own_clients(&self) -> usize {
+        let own = format!("unix:pid={},", std::process::id());
+        let clients = self.server.clients();
+        let peers = clients.as_array().into_iter().flatten();
+        peers
+            .filter(|client| client["peer"].as_str().is_some_and(|peer| peer.starts_with(&own)))
+            .count()
     }
 
     fn wait_for_clients(&self) -> Option<String> {

@@ -6,7 +6,6 @@ use std::io;
 use serde::{Deserialize, Serialize};
 
 use super::folder::VolumeFolder;
-use crate::attach::Remembered;
 
 /// `state.json` of a volume's folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,8 +24,8 @@ pub struct State {
     pub attach: String,
     /// The block device, or the file.
     pub device: Option<String>,
-    /// The number of the kernel's nbd device.
-    pub nbd_index: Option<u32>,
+    /// The process that configured the kernel's nbd device: this server's, or an earlier one's.
+    pub nbd_process: u32,
 }
 
 impl State {
@@ -42,13 +41,5 @@ impl State {
         let new = path.with_extension("json.new");
         fs::write(&new, serde_json::to_vec_pretty(self)?)?;
         fs::rename(new, path)
-    }
-
-    /// What helps to find the nbd device again.
-    pub(crate) fn remembered(&self) -> Remembered {
-        Remembered {
-            nbd_index: self.nbd_index,
-            process: self.pid,
-        }
     }
 }

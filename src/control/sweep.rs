@@ -31,7 +31,7 @@ pub enum Condition {
 pub fn clear(held: Held) -> Result<Cleared> {
     let state = State::read(&held.folder);
     Ok(
-        match attach::clear_dead(&held.folder.place(), state.remembered())? {
+        match attach::clear_dead(&held.folder.place(), state.nbd_process)? {
             Some(user) => Cleared::Waits(held, state, user),
             None => Cleared::All(held),
         },
