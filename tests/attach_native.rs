@@ -52,11 +52,7 @@ fn place(folder: &Path) -> Place {
 
 /// Attaches by FUSE, or says why this machine can't.
 fn attach(device: &Arc<Device>, folder: &Path) -> Option<Attachment> {
-    match Attachment::new(
-        device,
-        AttachMode::Fuse,
-        &place(folder),
-        0) {
+    match Attachment::new(device, AttachMode::Fuse, &place(folder), 0) {
         Ok(attached) => Some(attached),
         Err(e) => {
             eprintln!("skipped: needs FUSE: {e}");

@@ -323,7 +323,11 @@ impl Service {
         let clients = self.server.clients();
         let peers = clients.as_array().into_iter().flatten();
         peers
-            .filter(|client| client["peer"].as_str().is_some_and(|peer| peer.starts_with(&own)))
+            .filter(|client| {
+                client["peer"]
+                    .as_str()
+                    .is_some_and(|peer| peer.starts_with(&own))
+            })
             .count()
     }
 
