@@ -2,6 +2,7 @@
 # A volume attached on the same machine survives memory pressure: the kernel frees memory by
 # writing to a device that our own server serves. Give the machine little memory (512 MiB) and a
 # disk of 2 GiB, /dev/vda.
+# vm: -m 512 -d 2048
 . "$(dirname "$0")/lib.sh"
 modprobe nbd
 disk=${1:-/dev/vda}
