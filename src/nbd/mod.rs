@@ -1,7 +1,7 @@
 //! The NBD server's side of the protocol: fixed newstyle handshake, simple and structured
 //! replies, `base:allocation`.
 //!
-//! A connection is one thread, its lane ([`connection`]); what it shares with the device's
+//! A connection is one thread, its lane (`connection`); what it shares with the device's
 //! workers is its [`Link`]. Listeners, signals and the life of it all are [`crate::server`]'s.
 //! Source of the protocol: `doc/proto.md` of the NetworkBlockDevice project.
 //!
