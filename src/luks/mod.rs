@@ -65,8 +65,8 @@ enum Format {
 }
 
 impl Header {
-    /// Whether `storage` begins with a LUKS magic, or holds a good second copy of a LUKS2 header
-    /// and nothing else has taken the device since. No promise that it loads.
+    /// Whether `storage` begins with a LUKS magic, or holds something of a LUKS2 header's second
+    /// copy. No promise that it loads: [`Self::load`] says why it doesn't.
     ///
     /// Errors: `Device` where it can't be read.
     pub fn probe(storage: &dyn Storage) -> Result<bool> {

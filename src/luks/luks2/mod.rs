@@ -63,9 +63,10 @@ impl Luks2 {
         }
     }
 
-    /// Whether there is a second copy, and nothing else has taken the device since.
+    /// Whether there is anything of a second copy, good or damaged. [`Self::load`] then says what
+    /// is wrong with it, and what else has taken the device since.
     pub(crate) fn probe_secondary(storage: &dyn Storage) -> bool {
-        read_secondary(storage, None).is_ok() && foreign::signature(storage).is_none()
+        read_secondary(storage, None).map_or_else(|damage| !damage.absent, |_| true)
     }
 }
 
