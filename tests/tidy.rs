@@ -11,7 +11,7 @@ use std::process::Command;
 const LINES_MAX: usize = 700;
 
 /// The files that may use `unsafe`, and for what. Everywhere else the compiler refuses it.
-const UNSAFE: [(&str, &str); 10] = [
+const UNSAFE: [(&str, &str); 13] = [
     ("src/attach/block.rs", "ioctls of block devices"),
     ("src/attach/loop_device.rs", "ioctls of the loop driver"),
     (
@@ -23,6 +23,15 @@ const UNSAFE: [(&str, &str); 10] = [
         "src/cli/terminal.rs",
         "signal masks while a passphrase is typed",
     ),
+    (
+        "src/cipher/adiantum/chacha_x86.rs",
+        "vector instructions of XChaCha",
+    ),
+    (
+        "src/cipher/adiantum/kernel.rs",
+        "calls of kernels for CPU features",
+    ),
+    ("src/cipher/adiantum/nh_x86.rs", "vector instructions of NH"),
     ("src/control/background.rs", "fork"),
     ("src/engines/probe.rs", "asking whether io_uring is there"),
     ("src/kdf/argon2.rs", "the page mapping of Argon2's memory"),

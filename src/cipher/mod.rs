@@ -6,12 +6,14 @@
 //! backends take 64 blocks at a time and a sector may have 32, so a mode sees the whole run with
 //! its IV rule (`run`), and batches across the sectors in it.
 
+mod adiantum;
 mod batch;
 mod cbc;
 mod iv;
 mod run;
 mod sector;
 mod spec;
+mod wide_iv;
 mod xts;
 
 pub use batch::backend_name;

@@ -6,9 +6,11 @@ use cipher::inout::InOutBuf;
 use subtle::ConstantTimeEq;
 
 use super::CipherSpec;
+use super::adiantum::Adiantum;
 use super::cbc::Cbc;
 use super::iv::IvRule;
 use super::run::{IvNumbers, Run, RunCipher};
+use super::wide_iv::WideIv;
 use super::xts::Xts;
 use crate::error::{Error, Result};
 use crate::secret::wipe_stack;
@@ -178,8 +180,19 @@ fn keyed(spec: &CipherSpec, key: &[u8]) -> Result<Box<dyn RunCipher>> {
                 bytes => Err(wrong_key_length(spec, bytes, "128, 192 or 256")),
             }
         }
+        ("xchacha12,aes", Some("adiantum"), 1) => adiantum::<12>(spec, key),
+        ("xchacha20,aes", Some("adiantum"), 1) => adiantum::<20>(spec, key),
         _ => Err(unsupported(spec)),
     }
+}
+
+/// Adiantum over XChaCha with `ROUNDS` rounds.
+fn adiantum<const ROUNDS: usize>(spec: &CipherSpec, key: &[u8]) -> Result<Box<dyn RunCipher>> {
+    let iv = WideIv::new(spec)?;
+    let key = key
+        .try_into()
+        .map_err(|_| wrong_key_length(spec, key.len(), "256"))?;
+    Ok(Box::new(Adiantum::<ROUNDS>::new(key, iv)))
 }
 
 /// XTS with the first half of `key` for the data and the second for the tweaks, each as long as

@@ -99,7 +99,7 @@ fn plain_images_decrypt_to_their_payload_and_back() {
     );
 }
 
-/// AES in XTS or CBC under the IVs that are supported.
+/// AES in XTS or CBC, or a wide-block mode, under the IVs that are supported.
 fn is_of_this_build(spec: &CipherSpec) -> bool {
     let iv = match (spec.iv(), spec.iv_options()) {
         (Some("plain" | "plain64" | "plain64be"), None) => true,
@@ -107,7 +107,9 @@ fn is_of_this_build(spec: &CipherSpec) -> bool {
         (Some("essiv"), Some(hash)) => hash != "md5",
         _ => false,
     };
-    spec.cipher() == "aes" && matches!(spec.mode(), Some("xts" | "cbc")) && iv
+    let wide = matches!(spec.mode(), Some("adiantum" | "hctr2"));
+    let aes = spec.cipher() == "aes" && matches!(spec.mode(), Some("xts" | "cbc"));
+    (aes || wide) && iv
 }
 
 fn unpacked(path: &PathBuf) -> Vec<u8> {

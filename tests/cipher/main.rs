@@ -5,3 +5,4 @@ mod corpus;
 mod oracle;
 mod refusals;
 mod vectors;
+mod wide;

@@ -39,7 +39,9 @@ fn unsupported_ciphers_are_named() {
         "aes-gcm-random",
         "aes:64-cbc-lmk",
         "aes:2-xts-plain64",
-        "xchacha12,aes-adiantum-plain64",
+        "xchacha8,aes-adiantum-plain64",
+        "xchacha12,aes-adiantum-essiv:sha256",
+        "xchacha12,serpent-adiantum-plain64",
         "capi:authenc(hmac(sha256),xts(aes))-plain64",
         "aes-xts-plain64:8",
         "aes-cbc-essiv",
@@ -53,6 +55,10 @@ fn unsupported_ciphers_are_named() {
 fn key_lengths_that_do_not_fit_are_named() {
     for bytes in [0, 1, 16, 24, 31, 33, 63, 65, 96, 128, 4096] {
         assert!(refusal("aes-xts-plain64", bytes).contains(&format!("not {}", bytes * 8)));
+    }
+    for bytes in [0, 16, 24, 31, 33, 64] {
+        let error = refusal("xchacha12,aes-adiantum-plain64", bytes);
+        assert!(error.contains(&format!("256 bits, not {}", bytes * 8)));
     }
     for bytes in [0, 7, 15, 17, 31, 48, 64] {
         assert!(refusal("aes-cbc-essiv:sha256", bytes).contains(&format!("not {}", bytes * 8)));
