@@ -8,6 +8,8 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use rustix::mm;
 
+use crate::limits;
+
 /// Smallest buffer handed out, in bytes: a page.
 const CLASS_BYTES_MIN: usize = 4096;
 /// Size classes: 4 KiB times powers of two, up to 64 MiB.
@@ -51,15 +53,19 @@ impl BufferPool {
         })
     }
 
-    /// A buffer of `len_bytes`, contents unspecified. Waits while the limit is reached; one
-    /// buffer is always allowed, so that a request over the limit is still served alone.
+    /// A buffer of `len_bytes`, contents unspecified. Waits while the limit is reached, but for
+    /// buffers up to `limits::BUFFER_BYTES_ALWAYS`: callers hold no other, and so are bounded in
+    /// number. One buffer is always allowed, so that a request over the limit is served alone.
     ///
     /// # Panics
     /// Over 64 MiB; requests are checked against `limits::REQUEST_BYTES_MAX` first.
     pub fn take(self: &Arc<Self>, len_bytes: usize) -> Buffer {
         let class = class_of(len_bytes);
         let mut state = self.lock();
-        while state.out_bytes > 0 && state.out_bytes + class_bytes(class) > self.limit_bytes {
+        // A sector more on either side, for requests off the sector grid.
+        let always = len_bytes <= limits::BUFFER_BYTES_ALWAYS + 2 * 4096;
+        let full = |out_bytes| out_bytes > 0 && out_bytes + class_bytes(class) > self.limit_bytes;
+        while !always && full(state.out_bytes) {
             state.waiting += 1;
             state = self.returned.wait(state).unwrap_or_else(|e| e.into_inner());
             state.waiting -= 1;
@@ -226,6 +232,8 @@ mod tests {
         let pool = BufferPool::new(8192);
         let large = pool.take(1 << 20);
         assert!(pool.try_take(1).is_none());
+        // Who holds none is never kept waiting for a small one.
+        drop(pool.take(1 << 20));
         drop(large);
         assert!(pool.try_take(1).is_some());
     }

@@ -8,6 +8,11 @@ pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
 /// reading from their sockets until replies have left.
 pub const BUFFER_BYTES_MAX: usize = 128 << 20;
 
+/// A request up to this long, in bytes, of a connection (or FUSE thread) that holds no other never
+/// waits for memory, so that clients who hold all of it can't keep others out; it may go over
+/// `BUFFER_BYTES_MAX` by as much for each. The most that the kernel's FUSE and nbd clients ask for.
+pub const BUFFER_BYTES_ALWAYS: usize = 1 << 20;
+
 /// Largest LUKS2 header copy (binary header and JSON area). Source: LUKS2 on-disk format, table
 /// of metadata sizes.
 pub const LUKS2_HEADER_BYTES_MAX: u64 = 4 << 20;
@@ -71,7 +76,7 @@ pub const EXTENTS_MAX: usize = 8192;
 
 /// Seconds after which a client that holds request memory and moves no byte is cut off, if
 /// others wait for memory.
-pub const STALL_SECONDS_MAX: u64 = 30;
+pub const STALL_SECONDS_MAX: u64 = 5;
 /// Seconds a server that was told to end waits for requests in flight.
 pub const DRAIN_SECONDS_MAX: u64 = 3;
 

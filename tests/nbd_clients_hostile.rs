@@ -67,7 +67,7 @@ fn a_client_that_takes_no_replies_holds_no_more_than_its_share() {
     let storage = Arc::new(MemoryStorage::new(vec![3; size]));
     let served = Served::new(linear_device(storage, DeviceOptions::default()), "");
     // Each asks for more than the process has, and takes nothing.
-    let mut greedy: Vec<Client> = (0..3)
+    let mut greedy: Vec<Client> = (0..6)
         .map(|_| {
             let mut client = served.client(true);
             for i in 0..120 {

@@ -54,6 +54,12 @@ fn read_from(fd: BorrowedFd<'_>, offset_bytes: u64, size_bytes: Option<u64>) -> 
             count => len += count,
         }
     }
+    if len == 0 && offset_bytes > 0 {
+        // Never an empty key for want of bytes.
+        return Err(Error::usage(format!(
+            "it has nothing after byte {offset_bytes}"
+        )));
+    }
     match size_bytes {
         Some(_) if len < limit => {
             let what = format!("the key has {len} bytes, not the {limit} asked for");

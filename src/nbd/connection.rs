@@ -31,7 +31,7 @@ use crate::queue::{Completions, Device, Operation, Request, Stats};
 const INLINE_WRITE_BYTES_MAX: u32 = 64 << 10;
 const PAGE_BYTES: u64 = 4096;
 /// How often a lane that waits while it holds memory looks whether its client is stalled.
-const STALL_CHECK: Duration = Duration::from_secs(5);
+const STALL_CHECK: Duration = Duration::from_secs(1);
 
 /// What all connections of a server share.
 #[derive(Debug)]

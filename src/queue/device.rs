@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use super::execute::Below;
@@ -40,6 +40,8 @@ pub struct Device {
     /// Set for good when a sync failed: the kernel has then dropped what it could not write, so
     /// no later flush may claim that everything acknowledged before is durable.
     sync_failed: AtomicBool,
+    /// Requests that were begun or submitted, and have not ended.
+    in_flight: AtomicUsize,
 }
 
 /// The order of overlapping requests, and those that wait for their turn.
@@ -84,6 +86,7 @@ impl Device {
             pool: Pool::new(Job::run),
             stats: Stats::default(),
             sync_failed: AtomicBool::new(false),
+            in_flight: AtomicUsize::new(0),
         })
     }
 
@@ -177,15 +180,19 @@ impl Device {
         let entry = self.enter_if_free(request)?;
         let result = guarded(|| self.below().read_without_waiting(request));
         self.leave(entry);
+        if let Ok(false) = result {
+            return None;
+        }
+        self.begin();
         match result {
-            Ok(false) => None,
-            Ok(true) => Some(self.count(request, Ok(()))),
+            Ok(_) => Some(self.count(request, Ok(()))),
             Err(e) => Some(self.count(request, Err(e))),
         }
     }
 
     /// Runs the request to its end on this thread.
     pub fn run(&self, request: &mut Request) -> io::Result<()> {
+        self.begin();
         let turn = Arc::new(Turn::default());
         let entry = self.enter(request, || Parked::Thread(Arc::clone(&turn)));
         if let Entered::Parked(_) = entry {
@@ -201,6 +208,7 @@ impl Device {
     /// Hands the request to a worker, which calls `completions` once. Many may be in flight; they
     /// may end in any order. Overlapping requests run in the order they are submitted.
     pub fn submit(self: &Arc<Self>, request: Request, completions: Arc<dyn Completions>) {
+        self.begin();
         let mut job = Job {
             device: Arc::clone(self),
             request,
@@ -314,7 +322,14 @@ impl Device {
         result
     }
 
+    fn begin(&self) {
+        let others = self.in_flight.fetch_add(1, Ordering::Relaxed);
+        self.stats.began_at(others + 1);
+    }
+
+    /// Counts a request that has ended.
     fn count(&self, request: &Request, result: io::Result<()>) -> io::Result<()> {
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
         let stats = &self.stats;
         let len = u64::from(request.len_bytes);
         let counter = match request.operation {

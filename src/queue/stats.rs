@@ -1,7 +1,10 @@
 //! Counters of a served device.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Classes of the depth histogram.
+const DEPTH_CLASSES: usize = 8;
 
 /// Counters since the device was opened. Cheap enough for every request.
 #[derive(Debug, Default)]
@@ -26,6 +29,8 @@ pub struct Stats {
     pub bytes_written: AtomicU64,
     /// Requests that waited for an earlier one over the same sectors.
     pub backlog_events: AtomicU64,
+    /// Requests by how many were in flight when they began: 1, 2 to 3, 4 to 7, … 128 and more.
+    pub depths: [AtomicU64; DEPTH_CLASSES],
     /// Payload bytes copied between buffers, beyond receive, storage and send.
     pub copied_bytes: AtomicU64,
 }
@@ -36,10 +41,25 @@ impl Stats {
         counter.fetch_add(n, Ordering::Relaxed);
     }
 
+    /// Counts a request that begins as the `depth`th in flight (1 or more).
+    pub fn began_at(&self, depth: usize) {
+        let class = depth.max(1).ilog2() as usize;
+        Self::add(&self.depths[class.min(DEPTH_CLASSES - 1)], 1);
+    }
+
     /// The counters as `status --json` shows them (cli.md).
     pub fn to_json(&self) -> Value {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let depths: Map<String, Value> = (0..)
+            .zip(&self.depths)
+            .map(|(class, count)| ((1u32 << class).to_string(), get(count).into()))
+            .collect();
+        // Every request that moves data goes through the CPU's ciphers: the one engine there is.
+        let encrypted = get(&self.reads) + get(&self.writes) + get(&self.zeroes);
         json!({
+            "engine_requests": { "cpu": encrypted },
+            "fallbacks": {},
+            "depth_histogram": depths,
             "requests": {
                 "read": get(&self.reads),
                 "write": get(&self.writes),
