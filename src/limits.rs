@@ -105,6 +105,10 @@ pub const LUKS2_OBJECTS_MAX: u32 = 32;
 /// what a busy disk takes, and short enough for a person to wait when a server was started again.
 pub const NBD_REQUEST_SECONDS: u64 = 30;
 
+/// Seconds that requests may lie unread while their connection is behind, before it is asked
+/// whether the client still wants them. Well under [`NBD_REQUEST_SECONDS`].
+pub const UNREAD_SECONDS_MAX: u64 = 5;
+
 /// Seconds that requests of a kernel nbd device wait for a killed server to be started again; they
 /// fail after that.
 pub const NBD_RECONNECT_SECONDS: u64 = 300;

@@ -61,6 +61,32 @@ fn a_client_that_vanishes_leaves_nothing_behind() {
     assert_eq!(client.read(0, 2), [0; 2]);
 }
 
+/// The kernel's nbd driver gives a connection up after a time-out and sends its requests again on
+/// another: what is unread on the old one by then must never be done.
+#[test]
+fn what_lay_unread_for_long_dies_with_its_client() {
+    let faulty = Arc::new(FaultyStorage::new(storage()));
+    let served = Served::new(linear_device(faulty.clone(), DeviceOptions::default()), "");
+    faulty.record();
+    faulty.delay_each(Duration::from_secs(1));
+    let mut client = served.client(true);
+    for i in 0..12 {
+        client.send(&request(0, WRITE, i, 0, 4096));
+        client.send(&[i as u8; 4096]);
+    }
+    drop(client);
+    while served
+        .handle
+        .clients()
+        .as_array()
+        .is_some_and(|clients| !clients.is_empty())
+    {
+        thread::sleep(Duration::from_millis(50));
+    }
+    let writes = faulty.events().len();
+    assert!((1..=8).contains(&writes), "{writes} of 12 writes were done");
+}
+
 #[test]
 fn a_client_that_takes_no_replies_holds_no_more_than_its_share() {
     let size = 64 << 20;

@@ -199,7 +199,9 @@ impl NbdDevice {
     pub(crate) fn mend(&mut self) -> io::Result<()> {
         while self.missing > 0 {
             let (stream, _) = nbd_client::connect(&self.socket)?;
-            let request = self.named().list(ATTR_SOCKETS, &sockets(&[stream]));
+            // Open until the kernel has taken it over.
+            let streams = [stream];
+            let request = self.named().list(ATTR_SOCKETS, &sockets(&streams));
             family()?.call(CMD_RECONFIGURE, &request)?;
             self.missing -= 1;
         }

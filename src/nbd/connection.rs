@@ -71,6 +71,10 @@ struct Lane<'a> {
     released: Held,
     received_bytes: u64,
     moved: (u64, Instant),
+    /// When everything received before had been taken on.
+    caught_up: Instant,
+    /// Taking on a request may have waited for a device.
+    waited: bool,
 }
 
 /// What the next bytes of the stream are.
@@ -106,18 +110,20 @@ impl<'a> Lane<'a> {
             released: Held::default(),
             received_bytes: 0,
             moved: (0, Instant::now()),
+            caught_up: Instant::now(),
+            waited: false,
         }
     }
 
     fn run(mut self) {
-        loop {
+        while !self.is_given_up() {
             let step = self.process();
             self.flush();
             if self.link.stopping() {
                 break;
             }
             let goes_on = match step {
-                Step::Receive => self.receive(),
+                Step::Receive => self.receive_in_time(),
                 Step::Full(released) => self.wait(Some(released)),
                 Step::End => break,
             };
@@ -134,6 +140,30 @@ impl<'a> Lane<'a> {
         }
     }
 
+    /// Whether what is here unread is no longer wanted: it had to wait for long, and the client
+    /// has hung up. The kernel's nbd driver does so after its time-out, and sends its requests
+    /// again on another connection. An old write done now could come after a newer one there.
+    fn is_given_up(&self) -> bool {
+        let limit = Duration::from_secs(limits::UNREAD_SECONDS_MAX);
+        if self.caught_up.elapsed() < limit {
+            return false;
+        }
+        let socket = self.link.socket();
+        let mut fds = [PollFd::from_borrowed_fd(socket, PollFlags::RDHUP)];
+        matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1..))
+    }
+
+    fn receive_in_time(&mut self) -> Result<(), Gone> {
+        let behind = self.caught_up.elapsed();
+        self.receive()?;
+        // Looked at after the bytes are here: the client may hang up at any time before.
+        if behind.as_secs() >= limits::UNREAD_SECONDS_MAX && self.is_given_up() {
+            return Err(Gone);
+        }
+        self.caught_up = Instant::now();
+        Ok(())
+    }
+
     /// Takes on every request that is here, as far as the limits allow.
     fn process(&mut self) -> Step {
         loop {
@@ -142,6 +172,9 @@ impl<'a> Lane<'a> {
             }
             match std::mem::replace(&mut self.pending, Pending::Header) {
                 Pending::Header => {
+                    if std::mem::take(&mut self.waited) && self.is_given_up() {
+                        return Step::End;
+                    }
                     let Some(header) = self.input.header() else {
                         return Step::Receive;
                     };
@@ -260,7 +293,8 @@ impl<'a> Lane<'a> {
                 waiters.fetch_add(1, Ordering::Relaxed);
                 let request = device.prepare(operation, offset_bytes, len_bytes, cookie);
                 waiters.fetch_sub(1, Ordering::Relaxed);
-                Some(request)
+                // Given up meanwhile: the loop ends it.
+                (!self.is_given_up()).then_some(request)
             })
     }
 
@@ -270,6 +304,7 @@ impl<'a> Lane<'a> {
         let result = match request.operation {
             Operation::Read => device.run_without_waiting(&mut request),
             Operation::Write { fua: false } if is_inline_write(&request) => {
+                self.waited = true;
                 Some(device.run(&mut request))
             }
             _ => None,

@@ -124,6 +124,45 @@ e2fsck -fn /dev/mapper/vol
 cryptsetup close vol
 nothing_left
 
+begin "a server that stood still longer than the kernel waits for a request gets new connections"
+dev=$(luks open image vol --key-file key)
+pid=$(luks status vol --json | jq .pid)
+fio --name=load --filename="$dev" --offset=64M --size=6M --rw=randwrite --bs=4k --direct=1 \
+  --ioengine=libaio --iodepth=32 --verify=crc32c --verify_fatal=1 --output=fio.out \
+  >/dev/null 2>&1 &
+fio=$!
+sleep 2
+kill -STOP "$pid"
+sleep 65
+kill -CONT "$pid"
+wait $fio || { cat fio.out; exit 1; }
+[ -n "$(dmesg | grep 'Connection timed out, retrying')" ]
+clients() { luks status vol --json | jq '.clients | length'; }
+has_all_clients() { [ "$(clients)" = 4 ]; }
+until_true 10 has_all_clients
+luks close vol
+nothing_left
+
+begin "the stock nbd-client on luks serve"
+format image 96M 1024
+"$LUKS" serve image --key-file key --socket s >uri &
+server=$!
+until_true 10 test -s uri
+nbd-client -unix s /dev/nbd0 >/dev/null
+mkfs.ext4 -q -b 4096 /dev/nbd0
+mount /dev/nbd0 mnt
+cp -r "$tree/src" mnt/
+umount mnt
+nbd-client -d /dev/nbd0 >/dev/null
+kill $server
+wait $server
+cryptsetup open image vol --key-file key
+e2fsck -fn /dev/mapper/vol
+mount -o ro /dev/mapper/vol mnt
+diff -r "$tree/src" mnt/src
+umount mnt
+cryptsetup close vol
+
 for how in nbd fuse none; do
   begin "a killed server by $how, not in use, is cleared by the next command of any name"
   luks open image vol --key-file key --attach $how
@@ -159,6 +198,9 @@ begin "the server is set for memory pressure, and hidden"
 luks open image vol --key-file key
 pid=$(luks status vol --json | jq .pid)
 is "$(cat /proc/$pid/oom_score_adj)" -1000
+for task in /proc/$pid/task/*; do # PF_MEMALLOC_NOIO, which PR_SET_IO_FLUSHER sets
+  [ $(($(cut -d' ' -f9 $task/stat) & 0x80000)) != 0 ]
+done
 [ "$(awk '/VmLck/ { print $2 }' /proc/$pid/status)" -gt 0 ]
 is "$(stat -c %a /run/luks /run/luks/vol /run/luks/vol/{nbd,control}.sock | tr '\n' ' ')" \
   "700 700 600 600 "
