@@ -371,13 +371,10 @@ impl Service {
             "notes": self.attachment.notes,
             "clients": self.server.clients(),
             "engine": "cpu",
-            "fallbacks": {},
             "cpu_us": cpu.tv_sec as u64 * 1_000_000 + cpu.tv_nsec as u64 / 1000,
         });
+        // The device's own counters; what it says itself counts.
         let stats = self.device.stats().to_json();
-        // One engine does it all; a device that tells its engines apart says so itself.
-        let kinds = ["read", "write", "zero"].map(|kind| stats["requests"][kind].as_u64());
-        status["engine_requests"] = json!({ "cpu": kinds.iter().flatten().sum::<u64>() });
         if let (Value::Object(status), Value::Object(stats)) = (&mut status, stats) {
             status.extend(stats);
         }
