@@ -9,13 +9,17 @@
 mod adiantum;
 mod batch;
 mod cbc;
+mod cpu;
 mod iv;
 mod run;
 mod sector;
 mod spec;
 mod wide_iv;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 mod xts;
 
 pub use batch::backend_name;
+pub use cpu::CpuEngine;
 pub use sector::{IvOptions, SectorCipher};
 pub use spec::CipherSpec;

@@ -8,9 +8,12 @@ use subtle::ConstantTimeEq;
 use super::CipherSpec;
 use super::adiantum::Adiantum;
 use super::cbc::Cbc;
+use super::cpu::CpuEngine;
 use super::iv::IvRule;
 use super::run::{IvNumbers, Run, RunCipher};
 use super::wide_iv::WideIv;
+#[cfg(target_arch = "x86_64")]
+use super::x86::{self, AesCbc, AesXts};
 use super::xts::Xts;
 use crate::error::{Error, Result};
 use crate::secret::wipe_stack;
@@ -43,7 +46,19 @@ impl SectorCipher {
         sector_size: SectorSize,
         iv: IvOptions,
     ) -> Result<Self> {
-        let cipher = keyed(spec, key);
+        Self::with_engine(CpuEngine::in_use(), spec, key, sector_size, iv)
+    }
+
+    /// As [`Self::new`], on an engine of the caller's choice. One that the CPU doesn't have is
+    /// replaced by the portable ciphers.
+    pub fn with_engine(
+        engine: CpuEngine,
+        spec: &CipherSpec,
+        key: &[u8],
+        sector_size: SectorSize,
+        iv: IvOptions,
+    ) -> Result<Self> {
+        let cipher = keyed(engine, spec, key);
         wipe_stack();
         let cipher = cipher?;
         if !iv.offset_iv_units.is_multiple_of(sector_size.iv_units()) {
@@ -160,10 +175,16 @@ pub(super) fn unsupported(spec: &CipherSpec) -> Error {
     Error::device(format!("cipher {spec} is not supported"))
 }
 
-fn keyed(spec: &CipherSpec, key: &[u8]) -> Result<Box<dyn RunCipher>> {
+/// What turns `spec` and `key` into a cipher; on CPUs without kernels of ours, `engine` says nothing.
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
+fn keyed(engine: CpuEngine, spec: &CipherSpec, key: &[u8]) -> Result<Box<dyn RunCipher>> {
     match (spec.cipher(), spec.mode(), spec.key_count()) {
         ("aes", Some("xts"), 1) => {
             let iv = IvRule::new(spec, key)?;
+            #[cfg(target_arch = "x86_64")]
+            if x86::has(engine) && matches!(key.len(), 32 | 48 | 64) {
+                return Ok(Box::new(AesXts::new(engine, key, iv)));
+            }
             match key.len() {
                 32 => Ok(xts::<Aes128, Aes128Enc>(key, iv)),
                 48 => Ok(xts::<Aes192, Aes192Enc>(key, iv)),
@@ -173,6 +194,10 @@ fn keyed(spec: &CipherSpec, key: &[u8]) -> Result<Box<dyn RunCipher>> {
         }
         ("aes", Some("cbc"), 1) => {
             let iv = IvRule::new(spec, key)?;
+            #[cfg(target_arch = "x86_64")]
+            if x86::has(engine) && matches!(key.len(), 16 | 24 | 32) {
+                return Ok(Box::new(AesCbc::new(engine, key, iv)));
+            }
             match key.len() {
                 16 => Ok(cbc::<Aes128>(key, iv)),
                 24 => Ok(cbc::<Aes192>(key, iv)),
