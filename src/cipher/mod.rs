@@ -8,8 +8,12 @@
 
 mod adiantum;
 mod batch;
+mod block;
 mod cbc;
+mod extras;
 mod iv;
+mod legacy;
+mod modes;
 mod run;
 mod sector;
 mod spec;

@@ -9,6 +9,7 @@ use super::CipherSpec;
 use super::adiantum::Adiantum;
 use super::cbc::Cbc;
 use super::iv::IvRule;
+use super::legacy;
 use super::run::{IvNumbers, Run, RunCipher};
 use super::wide_iv::WideIv;
 use super::xts::Xts;
@@ -43,7 +44,11 @@ impl SectorCipher {
         sector_size: SectorSize,
         iv: IvOptions,
     ) -> Result<Self> {
-        let cipher = keyed(spec, key);
+        let cipher = if legacy::is_needed(spec) {
+            legacy::keyed(spec, key, sector_size)
+        } else {
+            keyed(spec, key, sector_size)
+        };
         wipe_stack();
         let cipher = cipher?;
         if !iv.offset_iv_units.is_multiple_of(sector_size.iv_units()) {
@@ -160,7 +165,7 @@ pub(super) fn unsupported(spec: &CipherSpec) -> Error {
     Error::device(format!("cipher {spec} is not supported"))
 }
 
-fn keyed(spec: &CipherSpec, key: &[u8]) -> Result<Box<dyn RunCipher>> {
+fn keyed(spec: &CipherSpec, key: &[u8], sector_size: SectorSize) -> Result<Box<dyn RunCipher>> {
     match (spec.cipher(), spec.mode(), spec.key_count()) {
         ("aes", Some("xts"), 1) => {
             let iv = IvRule::new(spec, key)?;
@@ -182,7 +187,7 @@ fn keyed(spec: &CipherSpec, key: &[u8]) -> Result<Box<dyn RunCipher>> {
         }
         ("xchacha12,aes", Some("adiantum"), 1) => adiantum::<12>(spec, key),
         ("xchacha20,aes", Some("adiantum"), 1) => adiantum::<20>(spec, key),
-        _ => Err(unsupported(spec)),
+        _ => legacy::keyed(spec, key, sector_size),
     }
 }
 
@@ -218,7 +223,8 @@ where
     Box::new(Cbc { cipher, iv })
 }
 
-fn wrong_key_length(spec: &CipherSpec, key_bytes: usize, takes_bits: &str) -> Error {
+/// "A key of that length doesn't fit", by name.
+pub(super) fn wrong_key_length(spec: &CipherSpec, key_bytes: usize, takes_bits: &str) -> Error {
     let bits = key_bytes.saturating_mul(8);
     Error::device(format!(
         "cipher {spec} takes a key of {takes_bits} bits, not {bits}"
