@@ -91,6 +91,9 @@ pub const CONNECTIONS_MAX: usize = 1024;
 /// bounds what a key slot's area is read into (4000 times as much).
 pub const LUKS_KEY_BYTES_MAX: u32 = 512;
 
+/// Longest key of a plain volume in bytes: loop-AES's 65 keys, each as long as two of AES-256.
+pub const PLAIN_KEY_BYTES_MAX: usize = 65 * 64;
+
 /// Largest LUKS2 key slots area, in bytes. Source: LUKS2 on-disk format, `keyslots_size`
 /// (cryptsetup's own limit is the same).
 pub const LUKS2_KEYSLOTS_BYTES_MAX: u64 = 128 << 20;

@@ -8,9 +8,13 @@
 
 mod adiantum;
 mod batch;
+mod block;
 mod cbc;
 mod cpu;
+mod extras;
 mod iv;
+mod legacy;
+mod modes;
 mod run;
 mod sector;
 mod spec;

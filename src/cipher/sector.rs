@@ -10,6 +10,7 @@ use super::adiantum::Adiantum;
 use super::cbc::Cbc;
 use super::cpu::CpuEngine;
 use super::iv::IvRule;
+use super::legacy;
 use super::run::{IvNumbers, Run, RunCipher};
 use super::wide_iv::WideIv;
 #[cfg(target_arch = "x86_64")]
@@ -58,7 +59,11 @@ impl SectorCipher {
         sector_size: SectorSize,
         iv: IvOptions,
     ) -> Result<Self> {
-        let cipher = keyed(engine, spec, key);
+        let cipher = if legacy::is_needed(spec) {
+            legacy::keyed(spec, key, sector_size)
+        } else {
+            keyed(engine, spec, key, sector_size)
+        };
         wipe_stack();
         let cipher = cipher?;
         if !iv.offset_iv_units.is_multiple_of(sector_size.iv_units()) {
@@ -177,7 +182,12 @@ pub(super) fn unsupported(spec: &CipherSpec) -> Error {
 
 /// What turns `spec` and `key` into a cipher; on CPUs without kernels of ours, `engine` says nothing.
 #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
-fn keyed(engine: CpuEngine, spec: &CipherSpec, key: &[u8]) -> Result<Box<dyn RunCipher>> {
+fn keyed(
+    engine: CpuEngine,
+    spec: &CipherSpec,
+    key: &[u8],
+    sector_size: SectorSize,
+) -> Result<Box<dyn RunCipher>> {
     match (spec.cipher(), spec.mode(), spec.key_count()) {
         ("aes", Some("xts"), 1) => {
             let iv = IvRule::new(spec, key)?;
@@ -207,7 +217,7 @@ fn keyed(engine: CpuEngine, spec: &CipherSpec, key: &[u8]) -> Result<Box<dyn Run
         }
         ("xchacha12,aes", Some("adiantum"), 1) => adiantum::<12>(spec, key),
         ("xchacha20,aes", Some("adiantum"), 1) => adiantum::<20>(spec, key),
-        _ => Err(unsupported(spec)),
+        _ => legacy::keyed(spec, key, sector_size),
     }
 }
 
@@ -243,7 +253,8 @@ where
     Box::new(Cbc { cipher, iv })
 }
 
-fn wrong_key_length(spec: &CipherSpec, key_bytes: usize, takes_bits: &str) -> Error {
+/// "A key of that length doesn't fit", by name.
+pub(super) fn wrong_key_length(spec: &CipherSpec, key_bytes: usize, takes_bits: &str) -> Error {
     let bits = key_bytes.saturating_mul(8);
     Error::device(format!(
         "cipher {spec} takes a key of {takes_bits} bits, not {bits}"

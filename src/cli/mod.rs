@@ -17,6 +17,7 @@ mod engines;
 mod is_luks;
 mod keyfile;
 mod open;
+mod plain;
 pub mod serve;
 mod status;
 mod terminal;

@@ -7,13 +7,16 @@ use std::sync::Arc;
 
 use clap::Args;
 
+use super::plain::{PlainArgs, PlainVolume};
 use super::{keyfile, terminal, warn};
+use crate::cipher::{CipherSpec, SectorCipher};
 use crate::error::{Error, ErrorKind, Result};
 use crate::image::{self, Place};
 use crate::luks::{Credential, Header, UnlockOptions, VolumeKey};
 use crate::queue::{Device, DeviceOptions};
 use crate::secret::Secret;
 use crate::storage::{FileStorage, OpenMode, Storage};
+use crate::volume::Volume;
 
 /// Passphrases asked for on a terminal before giving up: cryptsetup's number.
 const TRIES_ON_A_TERMINAL: u32 = 3;
@@ -35,7 +38,7 @@ pub struct HeaderArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub partition: Option<u32>,
 
-    /// The volume's type: auto, luks1 or luks2
+    /// The volume's type: auto (never plain), luks1, luks2 or plain
     #[arg(long = "type", value_name = "TYPE", default_value = "auto")]
     #[arg(help_heading = "Where the volume is")]
     pub volume_type: VolumeType,
@@ -107,6 +110,10 @@ pub struct UnlockArgs {
     /// Accept a volume whose cipher is null, that is to say in clear
     #[arg(long, help_heading = "How it is opened")]
     pub allow_null_cipher: bool,
+
+    /// What is told of a plain volume.
+    #[command(flatten)]
+    pub plain: PlainArgs,
 }
 
 /// What `--type` may name.
@@ -119,6 +126,8 @@ pub enum VolumeType {
     Luks1,
     /// LUKS2.
     Luks2,
+    /// Plain dm-crypt.
+    Plain,
     /// A type that cryptsetup opens and this version doesn't.
     Unsupported(&'static str),
 }
@@ -127,8 +136,7 @@ impl FromStr for VolumeType {
     type Err = String;
 
     fn from_str(name: &str) -> std::result::Result<Self, String> {
-        const UNSUPPORTED: [&str; 8] = [
-            "plain",
+        const UNSUPPORTED: [&str; 7] = [
             "loopaes",
             "tcrypt",
             "truecrypt",
@@ -141,11 +149,12 @@ impl FromStr for VolumeType {
             "auto" | "luks" => Ok(Self::Auto),
             "luks1" => Ok(Self::Luks1),
             "luks2" => Ok(Self::Luks2),
+            "plain" => Ok(Self::Plain),
             _ => UNSUPPORTED
                 .into_iter()
                 .find(|&known| known == name)
                 .map(Self::Unsupported)
-                .ok_or_else(|| "must be auto, luks1 or luks2".to_owned()),
+                .ok_or_else(|| "must be auto, luks1, luks2 or plain".to_owned()),
         }
     }
 }
@@ -164,31 +173,11 @@ pub struct Opened {
 ///
 /// Errors: as the exit codes say; a wrong passphrase is `Permission`.
 pub fn open_volume(args: &UnlockArgs, image: &Path) -> Result<Opened> {
-    let mode = if args.read_only {
-        OpenMode::ReadOnly
-    } else {
-        OpenMode::ReadWrite
-    };
     refuse_unsupported_type(&args.header, image)?;
-    let data = open_image(&args.header, image, mode)?;
-    let header_storage = match &args.header.header {
-        Some(path) => open_file(path, OpenMode::ReadOnly)?,
-        None => Arc::clone(&data),
+    let (volume, data) = match args.header.volume_type {
+        VolumeType::Plain => open_plain(args, image)?,
+        _ => open_luks(args, image)?,
     };
-    let header = load_header(&args.header, image, header_storage)?;
-    let data_size_bytes = data.size_bytes().map_err(|e| {
-        Error::device("can't find its size")
-            .caused_by(e)
-            .on(image.display())
-    })?;
-    if args.header.header.is_none() {
-        refuse_header_alone(&header, image, data_size_bytes)?;
-    }
-    let key = unlock(&header, args, image)?;
-    let volume = header
-        .volume(&key, data_size_bytes, &unlock_options(args))
-        .map_err(|e| e.on(image.display()))?;
-    drop(key);
     let allow_discards = args.allow_discards
         || volume
             .about
@@ -205,11 +194,73 @@ pub fn open_volume(args: &UnlockArgs, image: &Path) -> Result<Opened> {
     })
 }
 
+fn open_plain(args: &UnlockArgs, image: &Path) -> Result<(Volume, Arc<dyn Storage>)> {
+    let plain = PlainVolume::new(args)?;
+    let data = open_image(&args.header, image, open_mode(args))?;
+    let (volume, key) = plain.open(image, size_bytes(&*data, image)?)?;
+    warn_of_weak_key(&volume, &key, image);
+    Ok((volume, data))
+}
+
+fn open_luks(args: &UnlockArgs, image: &Path) -> Result<(Volume, Arc<dyn Storage>)> {
+    args.plain.refuse()?;
+    let data = open_image(&args.header, image, open_mode(args))?;
+    let header_storage = match &args.header.header {
+        Some(path) => open_file(path, OpenMode::ReadOnly)?,
+        None => Arc::clone(&data),
+    };
+    let header = load_header(&args.header, image, header_storage)?;
+    let data_size_bytes = size_bytes(&*data, image)?;
+    if args.header.header.is_none() {
+        refuse_header_alone(&header, image, data_size_bytes)?;
+    }
+    let key = unlock(&header, args, image)?;
+    let volume = header
+        .volume(&key, data_size_bytes, &unlock_options(args))
+        .map_err(|e| e.on(image.display()))?;
+    warn_of_weak_key(&volume, &key.key, image);
+    Ok((volume, data))
+}
+
+fn open_mode(args: &UnlockArgs) -> OpenMode {
+    match args.read_only {
+        true => OpenMode::ReadOnly,
+        false => OpenMode::ReadWrite,
+    }
+}
+
+fn size_bytes(data: &dyn Storage, image: &Path) -> Result<u64> {
+    data.size_bytes().map_err(|e| {
+        Error::device("can't find its size")
+            .caused_by(e)
+            .on(image.display())
+    })
+}
+
+/// dm-crypt opens such volumes, so they are opened; but nobody should go on writing to one.
+fn warn_of_weak_key(volume: &Volume, key: &[u8], image: &Path) {
+    let spec = CipherSpec::parse(&volume.about.cipher);
+    let is_xts = spec.is_ok_and(|spec| spec.mode() == Some("xts"));
+    if is_xts && SectorCipher::weak_xts_key(key) {
+        warn(format_args!(
+            "warning: {}: the two halves of its XTS key are equal, which makes the encryption weak",
+            image.display()
+        ));
+    }
+}
+
 /// Finds the volume key and keeps it to itself; returns the key slot it came from. What
 /// `open --test-passphrase` does.
 ///
 /// Errors: as [`open_volume`].
 pub fn test_passphrase(args: &UnlockArgs, image: &Path) -> Result<Option<u32>> {
+    if args.header.volume_type == VolumeType::Plain {
+        return Err(
+            Error::usage("nothing tells whether a passphrase is right for a plain volume")
+                .hint("leave --test-passphrase out, and look at what opens"),
+        );
+    }
+    args.plain.refuse()?;
     let header = read_header(&args.header, image)?;
     unlock(&header, args, image).map(|key| key.keyslot)
 }
@@ -220,6 +271,9 @@ pub fn test_passphrase(args: &UnlockArgs, image: &Path) -> Result<Option<u32>> {
 /// Errors: `Device` (exit 4).
 pub fn read_header(args: &HeaderArgs, image: &Path) -> Result<Header> {
     refuse_unsupported_type(args, image)?;
+    if args.volume_type == VolumeType::Plain {
+        return Err(Error::device("a plain volume has no header").on(image.display()));
+    }
     let storage = open_header_storage(args, image)?;
     load_header(args, image, storage)
 }
@@ -274,7 +328,7 @@ fn refuse_unsupported_type(args: &HeaderArgs, image: &Path) -> Result<()> {
             "volumes of type {name} aren't supported by this version"
         ))
         .on(image.display())
-        .hint("--type auto, luks1 or luks2")),
+        .hint("--type auto, luks1, luks2 or plain")),
         _ => Ok(()),
     }
 }
@@ -423,15 +477,15 @@ mod tests {
     #[test]
     fn types_that_are_not_built_are_known_by_name() {
         assert_eq!("luks".parse(), Ok(VolumeType::Auto));
-        assert_eq!("plain".parse(), Ok(VolumeType::Unsupported("plain")));
+        assert_eq!("bitlk".parse(), Ok(VolumeType::Unsupported("bitlk")));
         assert!("plane".parse::<VolumeType>().is_err());
         let args = HeaderArgs {
-            volume_type: VolumeType::Unsupported("plain"),
+            volume_type: VolumeType::Unsupported("bitlk"),
             ..HeaderArgs::default()
         };
         let error = read_header(&args, Path::new("/nonexistent")).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Device);
-        assert!(error.what().contains("plain"));
+        assert!(error.what().contains("bitlk"));
     }
 
     #[test]

@@ -1,1 +1,3 @@
 //! Formats other than LUKS.
+
+pub mod plain;

@@ -4,6 +4,7 @@ use blake2::{Blake2b, Blake2b512, Blake2s, Blake2s128, Blake2s256};
 use digest::Digest;
 use digest::consts::{U20, U28, U32, U48};
 use hmac::{Hmac, KeyInit, Mac, SimpleHmac};
+use md5::Md5;
 use ripemd::Ripemd160;
 use sha1::Sha1;
 use sha2::{Sha224, Sha256, Sha384, Sha512};
@@ -117,6 +118,7 @@ hash_algorithms! {
     Blake2s224, "blake2s-224", Blake2s<U28>, SimpleHmac;
     Blake2s256, "blake2s-256", Blake2s256, SimpleHmac;
     Sm3, "sm3", Sm3, Hmac;
+    Md5, "md5", Md5, Hmac;
 }
 
 impl HashAlgorithm {
@@ -164,7 +166,7 @@ mod tests {
         }
     }
 
-    /// The digests of "abc" as their publishers give them: FIPS 180-4 and 202 examples, RFC 7693
+    /// The digests of "abc" as their publishers give them: FIPS 180-4 and 202 examples, RFC 1321, 7693
     /// appendices A and B, the RIPEMD-160 and Whirlpool authors' pages, GB/T 32905 appendix A.1;
     /// the shorter BLAKE2 by Python's hashlib and libgcrypt.
     #[test]
@@ -242,6 +244,7 @@ mod tests {
                 "sm3",
                 "66c7f0f462eeedd9d1f2d46bdc10e4e24167c4875cf2f7a2297da02b8f4ba8e0",
             ),
+            ("md5", "900150983cd24fb0d6963f7d28e17f72"),
         ];
         assert_eq!(known.len(), HashAlgorithm::ALL.len());
         for (name, expected) in known {

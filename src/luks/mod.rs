@@ -20,6 +20,8 @@ use crate::secret::Secret;
 use crate::storage::Storage;
 use crate::volume::Volume;
 
+pub(crate) use material::is_null_cipher;
+
 /// What unlocks a volume.
 #[derive(Debug)]
 pub enum Credential {

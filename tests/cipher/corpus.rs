@@ -69,7 +69,7 @@ fn plain_images_decrypt_to_their_payload_and_back() {
         let cipher = match SectorCipher::new(&spec, &key, table.sector_size, table.iv) {
             Ok(cipher) => cipher,
             Err(error) => {
-                assert!(!is_of_this_build(&spec), "{name}: {error}");
+                assert!(REFUSED.contains(&spec.cipher()), "{name}: {error}");
                 assert!(error.what().contains(&spec.to_string()), "{name}: {error}");
                 refused += 1;
                 continue;
@@ -94,23 +94,13 @@ fn plain_images_decrypt_to_their_payload_and_back() {
     }
     eprintln!("{opened} plain images opened, {refused} refused by name");
     assert!(
-        opened >= 20,
-        "the corpus has at least 20 such images, {opened} were opened"
+        opened >= 50,
+        "the corpus has at least 50 such images, {opened} were opened"
     );
 }
 
-/// AES in XTS or CBC, or a wide-block mode, under the IVs that are supported.
-fn is_of_this_build(spec: &CipherSpec) -> bool {
-    let iv = match (spec.iv(), spec.iv_options()) {
-        (Some("plain" | "plain64" | "plain64be"), None) => true,
-        // MD5 isn't among the hashes that LUKS may name, nor here.
-        (Some("essiv"), Some(hash)) => hash != "md5",
-        _ => false,
-    };
-    let wide = matches!(spec.mode(), Some("adiantum" | "hctr2"));
-    let aes = spec.cipher() == "aes" && matches!(spec.mode(), Some("xts" | "cbc"));
-    (aes || wide) && iv
-}
+/// What no maintained crate has and hardly anyone uses.
+const REFUSED: [&str; 2] = ["khazad", "seed"];
 
 fn unpacked(path: &PathBuf) -> Vec<u8> {
     let output = Command::new("xz")
