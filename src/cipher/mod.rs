@@ -9,6 +9,7 @@
 mod adiantum;
 mod batch;
 mod cbc;
+mod hctr2;
 mod iv;
 mod run;
 mod sector;
