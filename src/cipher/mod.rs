@@ -12,6 +12,7 @@ mod block;
 mod cbc;
 mod cpu;
 mod extras;
+mod hctr2;
 mod iv;
 mod legacy;
 mod modes;

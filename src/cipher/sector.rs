@@ -1,14 +1,16 @@
 //! One volume's data cipher: keys, mode and IV rule together.
 
 use aes::{Aes128, Aes128Enc, Aes192, Aes192Enc, Aes256, Aes256Enc};
-use cipher::KeyInit;
+use cipher::consts::U16;
 use cipher::inout::InOutBuf;
+use cipher::{BlockCipherEncrypt, KeyInit};
 use subtle::ConstantTimeEq;
 
 use super::CipherSpec;
 use super::adiantum::Adiantum;
 use super::cbc::Cbc;
 use super::cpu::CpuEngine;
+use super::hctr2::Hctr2;
 use super::iv::IvRule;
 use super::legacy;
 use super::run::{IvNumbers, Run, RunCipher};
@@ -217,8 +219,27 @@ fn keyed(
         }
         ("xchacha12,aes", Some("adiantum"), 1) => adiantum::<12>(spec, key),
         ("xchacha20,aes", Some("adiantum"), 1) => adiantum::<20>(spec, key),
+        ("aes", Some("hctr2"), 1) => {
+            let iv = WideIv::new(spec)?;
+            match key.len() {
+                16 => Ok(hctr2::<Aes128>(key, iv)),
+                24 => Ok(hctr2::<Aes192>(key, iv)),
+                32 => Ok(hctr2::<Aes256>(key, iv)),
+                bytes => Err(wrong_key_length(spec, bytes, "128, 192 or 256")),
+            }
+        }
         _ => legacy::keyed(spec, key, sector_size),
     }
+}
+
+/// HCTR2 with `key`, as long as `C` takes.
+fn hctr2<C>(key: &[u8], iv: WideIv) -> Box<dyn RunCipher>
+where
+    C: KeyInit + BlockCipherEncrypt<BlockSize = U16>,
+    Hctr2<C>: RunCipher + 'static,
+{
+    let cipher = C::new_from_slice(key).expect("the caller chose C by the length");
+    Box::new(Hctr2::new(cipher, iv))
 }
 
 /// Adiantum over XChaCha with `ROUNDS` rounds.

@@ -14,6 +14,9 @@ pub(super) enum WideIv {
     Plain64,
     /// The number in 64 bits, big-endian, at the IV's end.
     Plain64Be,
+    /// 32 times the number and 1 more, in 64 bits, big-endian, at the IV's end: the number of the
+    /// sector's first 16-byte block, counted from 1.
+    Benbi,
     /// Zeros.
     Null,
     /// The same for every sector: how vectors' tweaks get in.
@@ -30,6 +33,7 @@ impl WideIv {
             (Some("plain"), None) => Ok(Self::Plain),
             (Some("plain64"), None) => Ok(Self::Plain64),
             (Some("plain64be"), None) => Ok(Self::Plain64Be),
+            (Some("benbi"), None) => Ok(Self::Benbi),
             (Some("null"), None) => Ok(Self::Null),
             _ => Err(super::sector::unsupported(spec)),
         }
@@ -43,6 +47,10 @@ impl WideIv {
             Self::Plain => [u128::from(number as u32), 0],
             Self::Plain64 => [u128::from(number), 0],
             Self::Plain64Be => [0, u128::from(number.swap_bytes()) << 64],
+            Self::Benbi => {
+                let number = (number << 5).wrapping_add(1);
+                [0, u128::from(number.swap_bytes()) << 64]
+            }
             Self::Null => [0, 0],
             #[cfg(test)]
             Self::Fixed(halves) => halves,
@@ -70,6 +78,7 @@ mod tests {
         assert_eq!(iv("plain"), format!("b0a0908000000000{zeros}"));
         assert_eq!(iv("plain64"), format!("b0a0908003020100{zeros}"));
         assert_eq!(iv("plain64be"), format!("{zeros}000102038090a0b0"));
+        assert_eq!(iv("benbi"), format!("{zeros}0020407012141601"));
         assert_eq!(iv("null"), format!("0000000000000000{zeros}"));
     }
 

@@ -60,6 +60,10 @@ fn key_lengths_that_do_not_fit_are_named() {
         let error = refusal("xchacha12,aes-adiantum-plain64", bytes);
         assert!(error.contains(&format!("256 bits, not {}", bytes * 8)));
     }
+    for bytes in [0, 15, 31, 33, 48, 64] {
+        let error = refusal("aes-hctr2-plain64", bytes);
+        assert!(error.contains(&format!("256 bits, not {}", bytes * 8)));
+    }
     for bytes in [0, 7, 15, 17, 31, 48, 64] {
         assert!(refusal("aes-cbc-essiv:sha256", bytes).contains(&format!("not {}", bytes * 8)));
     }

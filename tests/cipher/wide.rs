@@ -25,6 +25,7 @@ fn tweak(iv: &str, number: u64) -> [u8; 32] {
         "plain" => tweak[..4].copy_from_slice(&number.to_le_bytes()[..4]),
         "plain64" => tweak[..8].copy_from_slice(&number.to_le_bytes()),
         "plain64be" => tweak[24..].copy_from_slice(&number.to_be_bytes()),
+        "benbi" => tweak[24..].copy_from_slice(&((number << 5) + 1).to_be_bytes()),
         _ => {}
     }
     tweak
@@ -36,7 +37,7 @@ proptest! {
     #[test]
     fn adiantum_equals_the_crate(
         rounds in prop::sample::select(vec![12, 20]),
-        iv in prop::sample::select(vec!["plain", "plain64", "plain64be", "null"]),
+        iv in prop::sample::select(vec!["plain", "plain64", "plain64be", "benbi", "null"]),
         sector_bytes in prop::sample::select(vec![512_u64, 1024, 2048, 4096]),
         sectors in prop_oneof![0_usize..10, 15_usize..18, 32_usize..35],
         first in any::<u64>(),
