@@ -279,9 +279,6 @@ fn opens_by(image: &Image<'_>, header: &Header, description: &Value, way: &Way) 
         options.allow_null_cipher = true;
     }
     let opened = header.unlock(&way.credential(), &options);
-    if let Some(unsupported) = unsupported_slot_cipher(description) {
-        return refused(opened, ErrorKind::Device, &unsupported);
-    }
     let key = opened.map_err(|e| format!("doesn't unlock: {e}"))?;
     if let (Some(expected), Some(slot)) = (way.keyslot, key.keyslot) {
         assert_eq!(u64::from(slot), expected, "key slot");
@@ -310,9 +307,6 @@ fn opens_by(image: &Image<'_>, header: &Header, description: &Value, way: &Way) 
     }
     if image.case.outcome() == "passphrase_fits" {
         return refused(volume, ErrorKind::Device, "data");
-    }
-    if !is_supported(cipher) && !options.allow_null_cipher {
-        return refused(volume, ErrorKind::Device, cipher);
     }
     let volume = volume.map_err(|e| format!("doesn't map: {e}"))?;
     payload_is_right(image, &volume)
@@ -390,29 +384,6 @@ fn refused<T>(result: Result<T>, kind: ErrorKind, word: &str) -> Verdict {
             error.kind()
         )),
     }
-}
-
-/// The ciphers of this stage: AES in XTS and CBC, with plain and ESSIV IVs.
-fn is_supported(cipher: &str) -> bool {
-    let (mode, iv) = match cipher
-        .strip_prefix("aes-")
-        .and_then(|rest| rest.split_once('-'))
-    {
-        Some(parts) => parts,
-        None => return cipher == "aes-plain",
-    };
-    let name = iv.split(':').next().unwrap_or_default();
-    ["xts", "cbc"].contains(&mode) && ["plain", "plain64", "plain64be", "essiv"].contains(&name)
-}
-
-/// The cipher of the key slots in use, where it is not one of this stage.
-fn unsupported_slot_cipher(description: &Value) -> Option<String> {
-    let slots = list(&description["keyslots"]);
-    let mut ciphers = slots.iter().filter_map(|slot| slot["cipher"].as_str());
-    let is_unsupported = |cipher: &str| !is_supported(cipher) && !cipher.contains("cipher_null");
-    ciphers
-        .find(|cipher| is_unsupported(cipher))
-        .map(str::to_owned)
 }
 
 fn list(value: &Value) -> &[Value] {

@@ -166,8 +166,8 @@ fn what_is_not_supported_is_refused_by_name() {
             &["re-encryption", "not supported"],
         ),
         (
-            segment("encryption", json!("serpent-xts-plain64")),
-            &["serpent-xts-plain64", "not"],
+            segment("encryption", json!("anubis-xts-plain64")),
+            &["anubis-xts-plain64", "not"],
         ),
         (
             segment("encryption", json!("cipher_null-ecb")),

@@ -312,8 +312,7 @@ mod tests {
             },
             &Elephant {
                 sector_key: super::super::block::new("aes", &[5; 16])
-                    .ok()
-                    .expect("a key for AES"),
+                    .unwrap_or_else(|_| panic!("a key for AES")),
             },
         ];
         let plain: [u8; SECTOR_BYTES] = std::array::from_fn(|i| (i * 7) as u8);
