@@ -126,14 +126,6 @@ fn class_bytes(class: usize) -> usize {
     CLASS_BYTES_MIN << class
 }
 
-impl Buffer {
-    /// Shortens or lengthens the view, within the pages it has.
-    pub fn set_len(&mut self, len_bytes: usize) {
-        assert!(len_bytes <= self.pages.as_ref().map_or(0, |p| p.bytes));
-        self.len_bytes = len_bytes;
-    }
-}
-
 impl Deref for Buffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {

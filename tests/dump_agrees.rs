@@ -8,25 +8,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use common::corpus::Corpus;
+use common::corpus::{Corpus, HEADERS};
 use nbdcrypt::luks::Header;
 use nbdcrypt::storage::{FileStorage, OpenMode};
 use serde_json::{Value, json};
-
-const CATEGORIES: [&str; 12] = [
-    "luks1",
-    "luks1-qemu",
-    "luks1-malformed",
-    "luks2",
-    "luks2-integrity",
-    "luks2-reencrypt",
-    "luks2-malformed",
-    "luks2-generated-headers",
-    "cs-luks1",
-    "cs-luks1-evil",
-    "cs-luks2",
-    "cs-luks-conv",
-];
 
 /// Headers that cryptsetup dumps and we refuse; `docs/decisions/0002-lenient-headers.md` says why.
 const REFUSED: [&str; 3] = [
@@ -44,7 +29,7 @@ fn descriptions_agree_with_luks_dump() {
     let folder = tempfile::tempdir().unwrap();
     let mut failures = Vec::new();
     let mut compared = 0;
-    for case in corpus.cases(&CATEGORIES) {
+    for case in corpus.cases(&HEADERS) {
         // A copy: cryptsetup mends headers on dumping them.
         let unpacked = case.unpack(folder.path());
         let path = unpacked.header.as_ref().unwrap_or(&unpacked.image);

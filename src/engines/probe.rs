@@ -7,6 +7,8 @@ use std::path::Path;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
+use crate::cipher::{CpuEngine, backend_name};
+
 const NOT_LOADED_YET: &str = "its module is installed and not loaded yet";
 
 type Found = Result<String, String>;
@@ -16,39 +18,19 @@ const AF_ALG: AddressFamily = AddressFamily::from_raw(38);
 /// CAP_SYS_ADMIN's bit; Linux `include/uapi/linux/capability.h`.
 const CAP_SYS_ADMIN: u32 = 21;
 
-/// The CPU's instructions for AES.
+/// What the ciphers run on: the kernels of our own that this CPU can run, the one in use first
+/// named, else what the `aes` crate finds.
 pub(super) fn cpu() -> Found {
-    let has = cpu_features();
-    Ok(match has.is_empty() {
-        true => "portable code only: no AES instructions".to_owned(),
-        false => format!("AES by {}", has.join(", ")),
+    let kernels: Vec<_> = CpuEngine::ALL
+        .into_iter()
+        .filter(|engine| *engine != CpuEngine::Soft && engine.is_here())
+        .map(CpuEngine::name)
+        .collect();
+    Ok(match (kernels.is_empty(), backend_name()) {
+        (false, _) => format!("AES by {}, of {}", CpuEngine::in_use(), kernels.join(", ")),
+        (true, "soft") => "portable code only: no AES instructions".to_owned(),
+        (true, backend) => format!("AES by {backend}"),
     })
-}
-
-#[cfg(target_arch = "x86_64")]
-fn cpu_features() -> Vec<&'static str> {
-    let vaes = is_x86_feature_detected!("vaes");
-    [
-        ("VAES-512", vaes && is_x86_feature_detected!("avx512f")),
-        ("VAES-256", vaes && is_x86_feature_detected!("avx2")),
-        ("AES-NI", is_x86_feature_detected!("aes")),
-    ]
-    .into_iter()
-    .filter_map(|(name, here)| here.then_some(name))
-    .collect()
-}
-
-#[cfg(target_arch = "aarch64")]
-fn cpu_features() -> Vec<&'static str> {
-    match std::arch::is_aarch64_feature_detected!("aes") {
-        true => vec!["ARMv8 Cryptography Extensions"],
-        false => vec![],
-    }
-}
-
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn cpu_features() -> Vec<&'static str> {
-    vec![]
 }
 
 /// The kernel's crypto API for programs, the way to its hardware drivers.

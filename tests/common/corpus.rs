@@ -9,6 +9,22 @@ use serde_json::Value;
 
 use super::skipped;
 
+/// The categories whose images have a LUKS header, good or bad.
+pub const HEADERS: [&str; 12] = [
+    "luks1",
+    "luks1-qemu",
+    "luks1-malformed",
+    "luks2",
+    "luks2-integrity",
+    "luks2-reencrypt",
+    "luks2-malformed",
+    "luks2-generated-headers",
+    "cs-luks1",
+    "cs-luks1-evil",
+    "cs-luks2",
+    "cs-luks-conv",
+];
+
 /// A folder of images with its manifest.
 pub struct Corpus {
     root: PathBuf,
