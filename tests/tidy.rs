@@ -11,7 +11,7 @@ use std::process::Command;
 const LINES_MAX: usize = 700;
 
 /// The files that may use `unsafe`, and for what. Everywhere else the compiler refuses it.
-const UNSAFE: [(&str, &str); 17] = [
+const UNSAFE: [(&str, &str); 20] = [
     ("src/attach/block.rs", "ioctls of block devices"),
     ("src/attach/loop_device.rs", "ioctls of the loop driver"),
     (
@@ -32,6 +32,18 @@ const UNSAFE: [(&str, &str); 17] = [
         "calls of kernels for CPU features",
     ),
     ("src/cipher/adiantum/nh_x86.rs", "vector instructions of NH"),
+    (
+        "src/cipher/camellia/x86.rs",
+        "vector instructions of Camellia",
+    ),
+    (
+        "src/cipher/serpent/x86.rs",
+        "vector instructions of Serpent",
+    ),
+    (
+        "src/cipher/twofish/x86.rs",
+        "vector instructions of Twofish",
+    ),
     (
         "src/cipher/x86/kernel.rs",
         "AES kernels over pointers to sectors",

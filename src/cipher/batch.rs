@@ -6,6 +6,7 @@
 
 use cipher::array::ArraySize;
 use cipher::consts::U16;
+use cipher::inout::InOut;
 use cipher::typenum::Unsigned;
 use cipher::{
     Array, BlockCipherDecBackend, BlockCipherEncBackend, BlockCipherEncClosure, BlockCipherEncrypt,
@@ -22,6 +23,20 @@ pub(super) trait Batch {
 
     fn one(&self, block: &mut Block);
     fn full(&self, blocks: &mut Array<Block, Self::Width>);
+
+    /// `blocks[i] = masks[i] ^ E(blocks[i] ^ masks[i])`: a batch of XTS.
+    #[inline(always)]
+    fn full_masked(
+        &self,
+        mut blocks: InOut<'_, '_, Array<Block, Self::Width>>,
+        masks: &Array<Block, Self::Width>,
+    ) {
+        let mut batch = blocks.clone_in();
+        xor(&mut batch, masks);
+        self.full(&mut batch);
+        xor(&mut batch, masks);
+        *blocks.get_out() = batch;
+    }
 
     /// The first `count` blocks of a batch; the others are scratch.
     #[inline(always)]

@@ -10,6 +10,8 @@ use cipher::{
     BlockCipherEncClosure, BlockCipherEncrypt, BlockSizeUser, KeyInit,
 };
 
+use super::{Camellia, Serpent, Twofish};
+
 /// A keyed block cipher: each block by itself.
 pub(super) trait Blocks: Send + Sync {
     /// Length of a block in bytes: 8 or 16.
@@ -47,13 +49,11 @@ pub(super) fn new(name: &str, key: &[u8]) -> Result<Box<dyn Blocks>, NoCipher> {
         ("aria", 16) => keyed::<aria::Aria128>(key),
         ("aria", 24) => keyed::<aria::Aria192>(key),
         ("aria", 32) => keyed::<aria::Aria256>(key),
-        ("camellia", 16) => keyed::<camellia::Camellia128>(key),
-        ("camellia", 24) => keyed::<camellia::Camellia192>(key),
-        ("camellia", 32) => keyed::<camellia::Camellia256>(key),
+        ("camellia", 16 | 24 | 32) => keyed::<Camellia>(key),
         ("aes" | "aria" | "camellia", _) => Err(NoCipher::KeyLength("128, 192 or 256")),
-        ("twofish", 16 | 24 | 32) => keyed::<twofish::Twofish>(key),
+        ("twofish", 16 | 24 | 32) => keyed::<Twofish>(key),
         ("twofish", _) => Err(NoCipher::KeyLength("128, 192 or 256")),
-        ("serpent", 0..=32) => serpent(key),
+        ("serpent", 0..=32) => keyed::<Serpent>(key),
         ("serpent", _) => Err(NoCipher::KeyLength("0 to 256")),
         ("cast6", 16 | 20 | 24 | 28 | 32) => keyed::<cast6::Cast6>(key),
         ("cast6", _) => Err(NoCipher::KeyLength("128, 160, 192, 224 or 256")),
@@ -77,15 +77,6 @@ where
 {
     let cipher = C::new_from_slice(key).expect("the caller checked the length");
     Ok(Box::new(Cipher(cipher)))
-}
-
-/// Serpent's keys end in a one bit and zeros up to 256 bits. Source: the Serpent proposal (1998),
-/// section 4.
-fn serpent(key: &[u8]) -> Result<Box<dyn Blocks>, NoCipher> {
-    let mut padded = zeroize::Zeroizing::new([0; 33]);
-    padded[..key.len()].copy_from_slice(key);
-    padded[key.len()] = 1;
-    keyed::<serpent::Serpent>(&padded[..32])
 }
 
 struct Cipher<C>(C);

@@ -9,22 +9,30 @@
 mod adiantum;
 mod batch;
 mod block;
+mod camellia;
 mod cbc;
 mod cpu;
 mod extras;
 mod hctr2;
 mod iv;
 mod legacy;
+mod many_blocks;
 mod modes;
 mod run;
 mod sector;
+mod serpent;
 mod spec;
+mod twofish;
 mod wide_iv;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 mod xts;
 
 pub use batch::backend_name;
+pub use camellia::Camellia;
 pub use cpu::CpuEngine;
+pub use many_blocks::Registers;
 pub use sector::{IvOptions, SectorCipher};
+pub use serpent::Serpent;
 pub use spec::CipherSpec;
+pub use twofish::Twofish;

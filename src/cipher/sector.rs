@@ -3,21 +3,22 @@
 use aes::{Aes128, Aes128Enc, Aes192, Aes192Enc, Aes256, Aes256Enc};
 use cipher::consts::U16;
 use cipher::inout::InOutBuf;
-use cipher::{BlockCipherEncrypt, KeyInit};
+use cipher::{BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
 use subtle::ConstantTimeEq;
 
-use super::CipherSpec;
 use super::adiantum::Adiantum;
 use super::cbc::Cbc;
 use super::cpu::CpuEngine;
 use super::hctr2::Hctr2;
 use super::iv::IvRule;
 use super::legacy;
+use super::many_blocks::{ManyBlocks, ManyBlocksXts, Registers};
 use super::run::{IvNumbers, Run, RunCipher};
 use super::wide_iv::WideIv;
 #[cfg(target_arch = "x86_64")]
 use super::x86::{self, AesCbc, AesXts};
 use super::xts::Xts;
+use super::{Camellia, CipherSpec, Serpent, Twofish};
 use crate::error::{Error, Result};
 use crate::secret::wipe_stack;
 use crate::units::SectorSize;
@@ -217,6 +218,9 @@ fn keyed(
                 bytes => Err(wrong_key_length(spec, bytes, "128, 192 or 256")),
             }
         }
+        ("serpent", _, 1) => several(Serpent::up_to, engine, spec, key, sector_size),
+        ("twofish", _, 1) => several(Twofish::up_to, engine, spec, key, sector_size),
+        ("camellia", _, 1) => several(Camellia::up_to, engine, spec, key, sector_size),
         ("xchacha12,aes", Some("adiantum"), 1) => adiantum::<12>(spec, key),
         ("xchacha20,aes", Some("adiantum"), 1) => adiantum::<20>(spec, key),
         ("aes", Some("hctr2"), 1) => {
@@ -230,6 +234,38 @@ fn keyed(
         }
         _ => legacy::keyed(spec, key, sector_size),
     }
+}
+
+/// XTS or CBC with a cipher that takes several blocks at a time, on registers that go with `engine`.
+/// Other modes, and what is to say of a key that doesn't fit, are with all the other ciphers.
+fn several<C>(
+    cipher: fn(Registers, &[u8]) -> Option<C>,
+    engine: CpuEngine,
+    spec: &CipherSpec,
+    key: &[u8],
+    sector_size: SectorSize,
+) -> Result<Box<dyn RunCipher>>
+where
+    C: ManyBlocks + BlockCipherDecrypt + Send + Sync + 'static,
+{
+    let cipher = |key| cipher(Registers::of(engine), key);
+    match spec.mode() {
+        Some("xts") if key.len().is_multiple_of(2) => {
+            let (data, tweak) = key.split_at(key.len() / 2);
+            if let (Some(data), Some(tweak)) = (cipher(data), cipher(tweak)) {
+                let iv = IvRule::new(spec, key)?;
+                return Ok(Box::new(ManyBlocksXts(Xts { data, tweak, iv })));
+            }
+        }
+        Some("cbc") => {
+            if let Some(cipher) = cipher(key) {
+                let iv = IvRule::new(spec, key)?;
+                return Ok(Box::new(Cbc { cipher, iv }));
+            }
+        }
+        _ => {}
+    }
+    legacy::keyed(spec, key, sector_size)
 }
 
 /// HCTR2 with `key`, as long as `C` takes.

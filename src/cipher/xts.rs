@@ -42,7 +42,7 @@ where
 }
 
 impl<D, T: BlockCipherEncrypt<BlockSize = U16>> Xts<D, T> {
-    fn for_pieces(&self, mut run: Run<'_, '_>, mut each: impl FnMut(Piece<'_, '_, '_>)) {
+    pub(super) fn for_pieces(&self, mut run: Run<'_, '_>, mut each: impl FnMut(Piece<'_, '_, '_>)) {
         let mut tweaks = [Block::default(); SECTORS_AT_ONCE];
         while !run.data.is_empty() {
             let (piece, rest) = run.split(SECTORS_AT_ONCE);
@@ -61,7 +61,7 @@ impl<D, T: BlockCipherEncrypt<BlockSize = U16>> Xts<D, T> {
 }
 
 /// Some sectors with the tweak of each one's first block.
-struct Piece<'inp, 'out, 'a> {
+pub(super) struct Piece<'inp, 'out, 'a> {
     blocks: InOutBuf<'inp, 'out, Block>,
     first_tweaks: &'a [Block],
     sector_blocks: usize,
@@ -87,7 +87,7 @@ impl BlockCipherDecClosure for Piece<'_, '_, '_> {
 
 impl Piece<'_, '_, '_> {
     #[inline(always)]
-    fn through<B: Batch>(self, backend: B) {
+    pub(super) fn through<B: Batch>(self, backend: B) {
         let Self {
             mut blocks,
             first_tweaks,
@@ -109,15 +109,12 @@ impl Piece<'_, '_, '_> {
 #[inline(always)]
 fn through_window<B: Batch>(backend: &B, window: InOutBuf<'_, '_, Block>, tweaks: &[Block]) {
     let (batches, mut rest) = window.into_chunks::<B::Width>();
-    let mut tweaks = tweaks.chunks(B::Width::USIZE);
-    for (mut batch, tweaks) in batches.into_iter().zip(&mut tweaks) {
-        let mut blocks = batch.clone_in();
-        xor(&mut blocks, tweaks);
-        backend.full(&mut blocks);
-        xor(&mut blocks, tweaks);
-        *batch.get_out() = blocks;
+    let (tweaks, _) = tweaks.split_at(batches.len() * B::Width::USIZE + rest.len());
+    let (batch_tweaks, tweaks) = Array::slice_as_chunks(tweaks);
+    for (batch, tweaks) in batches.into_iter().zip(batch_tweaks) {
+        backend.full_masked(batch, tweaks);
     }
-    if let (false, Some(tweaks)) = (rest.is_empty(), tweaks.next()) {
+    if !rest.is_empty() {
         let mut blocks = Array::<Block, B::Width>::default();
         let count = rest.len();
         blocks[..count].copy_from_slice(rest.get_in());

@@ -1,6 +1,7 @@
 //! The sector cipher against what others wrote: published vectors, straightforward compositions of
 //! other crates, and images that the kernel's dm-crypt wrote.
 
+mod blocks;
 mod corpus;
 mod oracle;
 mod refusals;
