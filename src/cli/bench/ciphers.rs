@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::clock::{Measured, measure};
 use super::engine;
-use crate::cipher::{CipherSpec, IvOptions, SectorCipher};
+use crate::cipher::{CipherSpec, CpuEngine, IvOptions, SectorCipher};
 use crate::cli::{DONE, print};
 use crate::error::{Error, Result};
 use crate::units::SectorSize;
@@ -61,7 +61,8 @@ pub(super) struct CiphersArgs {
     /// Size of the key in bits, as cryptsetup counts [default: each that the cipher takes]
     #[arg(long, value_name = "BITS", requires = "cipher")]
     key_size: Option<usize>,
-    /// What to run them on, e.g. cpu [default: the best there is]
+    /// What to run them on: cpu, or cpu: and one of vaes512, vaes256, aesni, soft [default: the
+    /// best there is]
     #[arg(long, value_name = "ENGINE")]
     engine: Option<String>,
     /// Print a JSON object a row
@@ -86,29 +87,32 @@ struct Row<'a> {
     sector_size: SectorSize,
     request_bytes: usize,
     direction: Direction,
-    engine: &'a str,
+    engine: CpuEngine,
 }
 
 impl CiphersArgs {
     pub(super) fn run(self) -> Result<u8> {
         let engine = engine(self.engine.as_deref())?;
-        let candidates = self.candidates()?;
+        let candidates = self.candidates(engine)?;
         if !self.json {
             print(format_args!(
-                "# {engine}, one thread, in memory; medians. c/B: cycles of the time stamp counter \
+                "# cpu:{engine}, one thread, in memory; medians. c/B: cycles of the time stamp counter \
                  a byte.\n#{:>30}  {:>9}  {:>6}  {:>8}  {:>18}  {:>18}",
                 "cipher", "key", "sector", "request", "encryption", "decryption"
             ))?;
         }
         for candidate in &candidates {
-            for sector_size in SECTOR_SIZES {
+            // Some old modes have sectors of 512 bytes only.
+            let takes =
+                |size: &SectorSize| cipher(engine, &candidate.spec, &candidate.key, *size).is_ok();
+            for sector_size in SECTOR_SIZES.into_iter().filter(takes) {
                 for request_bytes in REQUEST_BYTES {
                     let row = |direction| Row {
                         candidate,
                         sector_size,
                         request_bytes,
                         direction,
-                        engine: &engine,
+                        engine,
                     };
                     self.show(row(Direction::Encrypt), row(Direction::Decrypt))?;
                 }
@@ -136,12 +140,13 @@ impl CiphersArgs {
         ))
     }
 
-    fn candidates(&self) -> Result<Vec<Candidate>> {
+    fn candidates(&self, engine: CpuEngine) -> Result<Vec<Candidate>> {
         let mut candidates = Vec::new();
         if self.cipher.is_empty() {
             for (spec, sizes) in USUAL {
                 let spec = CipherSpec::parse(spec)?;
-                let fits = |bits: &&usize| cipher(&spec, &key(**bits), SectorSize::MIN).is_ok();
+                let fits =
+                    |bits: &&usize| cipher(engine, &spec, &key(**bits), SectorSize::MIN).is_ok();
                 candidates.extend(sizes.iter().filter(fits).map(|bits| Candidate {
                     spec: spec.clone(),
                     key: key(*bits),
@@ -164,7 +169,7 @@ impl CiphersArgs {
             let mut refused = None;
             for bits in sizes {
                 let key = key(bits);
-                match cipher(&spec, &key, SectorSize::MIN) {
+                match cipher(engine, &spec, &key, SectorSize::MIN) {
                     Ok(_) => candidates.push(Candidate {
                         spec: spec.clone(),
                         key,
@@ -182,7 +187,12 @@ impl CiphersArgs {
 
 impl Row<'_> {
     fn measure(&self) -> Result<Measured> {
-        let cipher = cipher(&self.candidate.spec, &self.candidate.key, self.sector_size)?;
+        let cipher = cipher(
+            self.engine,
+            &self.candidate.spec,
+            &self.candidate.key,
+            self.sector_size,
+        )?;
         let mut data: Vec<u8> = (0..self.request_bytes).map(|i| (i * 7) as u8).collect();
         let mut unit = 0;
         let units = data.len() as u64 / crate::units::IV_UNIT_BYTES;
@@ -205,7 +215,7 @@ impl Row<'_> {
             "sector_size_bytes": self.sector_size.bytes(),
             "request_bytes": self.request_bytes,
             "direction": self.direction.name(),
-            "engine": self.engine,
+            "engine": format!("cpu:{}", self.engine),
             "threads": 1,
             "bytes_per_s": (measured.calls_per_s * bytes).round(),
             "cpu_s": measured.cpu_s,
@@ -238,8 +248,13 @@ impl Direction {
     }
 }
 
-fn cipher(spec: &CipherSpec, key: &[u8], sector_size: SectorSize) -> Result<SectorCipher> {
-    SectorCipher::new(spec, key, sector_size, IvOptions::default())
+fn cipher(
+    engine: CpuEngine,
+    spec: &CipherSpec,
+    key: &[u8],
+    sector_size: SectorSize,
+) -> Result<SectorCipher> {
+    SectorCipher::with_engine(engine, spec, key, sector_size, IvOptions::default())
 }
 
 /// Some key; no two parts of it are equal.

@@ -6,7 +6,7 @@ mod kdf;
 
 use clap::Subcommand;
 
-use crate::cipher;
+use crate::cipher::CpuEngine;
 use crate::error::{Error, Result};
 
 /// Measures this machine, on one thread
@@ -33,15 +33,25 @@ impl BenchArgs {
     }
 }
 
-/// The name of the engine that `asked` is, or of the one in use.
+/// The engine that `asked` names, or the one in use.
 ///
 /// Errors: `Device` (exit 4) for one that this machine doesn't have.
-fn engine(asked: Option<&str>) -> Result<String> {
-    let here = format!("cpu:{}", cipher::backend_name());
+fn engine(asked: Option<&str>) -> Result<CpuEngine> {
+    let here = |engine: &CpuEngine| engine.is_here();
     match asked {
-        None | Some("cpu") => Ok(here),
-        Some(name) if name == here => Ok(here),
-        Some(name) => Err(Error::device(format!("engine {name} can't be had"))
-            .hint(format!("{here} is here; luks engines tells more"))),
+        None | Some("cpu") => Ok(CpuEngine::in_use()),
+        Some(name) => name
+            .strip_prefix("cpu:")
+            .and_then(CpuEngine::parse)
+            .filter(here)
+            .ok_or_else(|| {
+                let usable: Vec<String> = CpuEngine::ALL
+                    .iter()
+                    .filter(|engine| here(engine))
+                    .map(|engine| format!("cpu:{engine}"))
+                    .collect();
+                Error::device(format!("engine {name} can't be had here"))
+                    .hint(format!("one of {}", usable.join(", ")))
+            }),
     }
 }
