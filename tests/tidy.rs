@@ -11,7 +11,11 @@ use std::process::Command;
 const LINES_MAX: usize = 700;
 
 /// The files that may use `unsafe`, and for what. Everywhere else the compiler refuses it.
-const UNSAFE: [(&str, &str); 21] = [
+const UNSAFE: [(&str, &str); 22] = [
+    (
+        "benches/foreign/src/bound.rs",
+        "AES instructions alone, to compare with",
+    ),
     (
         "benches/foreign/src/evp.rs",
         "calls of OpenSSL and AWS-LC, to compare with",
