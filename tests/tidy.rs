@@ -11,7 +11,23 @@ use std::process::Command;
 const LINES_MAX: usize = 700;
 
 /// The files that may use `unsafe`, and for what. Everywhere else the compiler refuses it.
-const UNSAFE: [(&str, &str); 20] = [
+const UNSAFE: [(&str, &str); 25] = [
+    (
+        "benches/foreign/src/bound.rs",
+        "AES instructions alone, to compare with",
+    ),
+    (
+        "benches/foreign/src/evp.rs",
+        "calls of OpenSSL and AWS-LC, to compare with",
+    ),
+    (
+        "benches/foreign/src/gcrypt.rs",
+        "calls of libgcrypt, to compare with",
+    ),
+    (
+        "benches/foreign/src/ticks.rs",
+        "reading the time stamp counter",
+    ),
     ("src/attach/block.rs", "ioctls of block devices"),
     ("src/attach/loop_device.rs", "ioctls of the loop driver"),
     (
@@ -19,6 +35,7 @@ const UNSAFE: [(&str, &str); 20] = [
         "an ioctl that tells the kernel of partitions",
     ),
     ("src/buffer.rs", "page mappings of request buffers"),
+    ("src/cli/bench/clock.rs", "reading the time stamp counter"),
     (
         "src/cli/terminal.rs",
         "signal masks while a passphrase is typed",
@@ -89,7 +106,9 @@ fn sources() -> Vec<PathBuf> {
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).into_iter().flatten() {
             let path = entry.unwrap().path();
-            if path.is_dir() {
+            if path.file_name().is_some_and(|name| name == "target") {
+                continue; // A build's.
+            } else if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 found.push(path.strip_prefix(root()).unwrap().to_owned());

@@ -184,7 +184,6 @@ pub(super) fn unsupported(spec: &CipherSpec) -> Error {
 }
 
 /// What turns `spec` and `key` into a cipher; on CPUs without kernels of ours, `engine` says nothing.
-#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
 fn keyed(
     engine: CpuEngine,
     spec: &CipherSpec,
@@ -221,8 +220,8 @@ fn keyed(
         ("serpent", _, 1) => several(Serpent::up_to, engine, spec, key, sector_size),
         ("twofish", _, 1) => several(Twofish::up_to, engine, spec, key, sector_size),
         ("camellia", _, 1) => several(Camellia::up_to, engine, spec, key, sector_size),
-        ("xchacha12,aes", Some("adiantum"), 1) => adiantum::<12>(spec, key),
-        ("xchacha20,aes", Some("adiantum"), 1) => adiantum::<20>(spec, key),
+        ("xchacha12,aes", Some("adiantum"), 1) => adiantum::<12>(engine, spec, key),
+        ("xchacha20,aes", Some("adiantum"), 1) => adiantum::<20>(engine, spec, key),
         ("aes", Some("hctr2"), 1) => {
             let iv = WideIv::new(spec)?;
             match key.len() {
@@ -279,12 +278,16 @@ where
 }
 
 /// Adiantum over XChaCha with `ROUNDS` rounds.
-fn adiantum<const ROUNDS: usize>(spec: &CipherSpec, key: &[u8]) -> Result<Box<dyn RunCipher>> {
+fn adiantum<const ROUNDS: usize>(
+    engine: CpuEngine,
+    spec: &CipherSpec,
+    key: &[u8],
+) -> Result<Box<dyn RunCipher>> {
     let iv = WideIv::new(spec)?;
     let key = key
         .try_into()
         .map_err(|_| wrong_key_length(spec, key.len(), "256"))?;
-    Ok(Box::new(Adiantum::<ROUNDS>::new(key, iv)))
+    Ok(Box::new(Adiantum::<ROUNDS>::new(engine, key, iv)))
 }
 
 /// XTS with the first half of `key` for the data and the second for the tweaks, each as long as

@@ -10,6 +10,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::error::{Error, Result};
 
+mod bench;
 mod close;
 mod demo;
 mod dump;
@@ -61,6 +62,7 @@ enum Verb {
     IsLuks(is_luks::IsLuksArgs),
     #[command(visible_alias = "luksUUID")]
     Uuid(uuid::UuidArgs),
+    Bench(bench::BenchArgs),
     Engines(engines::EnginesArgs),
     Demo(demo::DemoArgs),
 }
@@ -75,6 +77,7 @@ impl Verb {
             Self::Dump(args) => args.run(),
             Self::IsLuks(args) => args.run(),
             Self::Uuid(args) => args.run(),
+            Self::Bench(args) => args.run(),
             Self::Engines(args) => args.run(),
             Self::Demo(args) => args.run(),
         }
@@ -201,6 +204,7 @@ mod tests {
             &["uuid"],
             &["uuid", "a", "b", "c"],
             &["uuid", "--no-such-flag", "x"],
+            &["bench", "ciphers", "--key-size", "256"],
             &["uuid", "--partition", "zwei", "x"],
             &["uuid", "--partition", "1", "--image-offset", "512", "x"],
         ] {

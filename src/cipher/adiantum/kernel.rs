@@ -6,8 +6,9 @@ use cipher::inout::InOutBuf;
 use super::{chacha, nh};
 #[cfg(target_arch = "x86_64")]
 use super::{chacha_x86, nh_x86};
+use crate::cipher::cpu::CpuEngine;
 
-/// What NH and XChaCha run on. Made by [`Self::best`] or found [`Self::available`], no other.
+/// What NH and XChaCha run on. Made by [`Self::of`] or found [`Self::available`], no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kernel {
     #[cfg(target_arch = "x86_64")]
@@ -27,10 +28,21 @@ impl Kernel {
         Self::Portable,
     ];
 
-    /// The fastest that this CPU has.
-    pub(super) fn best() -> Self {
-        let mut available = Self::ALL.iter().filter(|kernel| kernel.available());
-        *available.next().expect("the portable one always is")
+    /// The fastest that this CPU has and that belongs to `engine`. The engine that is this CPU's
+    /// best takes any: vectors and AES instructions don't always come together.
+    pub(super) fn of(engine: CpuEngine) -> Self {
+        let belongs = |kernel: Self| match kernel {
+            _ if engine == CpuEngine::best() => true,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => engine == CpuEngine::Vaes512,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => engine != CpuEngine::Soft,
+            Self::Portable => true,
+        };
+        let mut usable = Self::ALL.iter().copied();
+        usable
+            .find(|kernel| kernel.available() && belongs(*kernel))
+            .expect("the portable one always is")
     }
 
     /// Whether this CPU has it.

@@ -30,6 +30,7 @@ use self::kernel::Kernel;
 use self::nh::Digest;
 use self::poly1305::{BLOCKS_MAX, Poly1305, Sum};
 use super::batch::encrypt_blocks;
+use super::cpu::CpuEngine;
 use super::run::{Block, IvNumbers, Run, RunCipher};
 use super::wide_iv::WideIv;
 
@@ -57,8 +58,8 @@ enum Direction {
 }
 
 impl<const ROUNDS: usize> Adiantum<ROUNDS> {
-    pub(super) fn new(key: &[u8; KEY_BYTES], iv: WideIv) -> Self {
-        Self::on(Kernel::best(), key, iv)
+    pub(super) fn new(engine: CpuEngine, key: &[u8; KEY_BYTES], iv: WideIv) -> Self {
+        Self::on(Kernel::of(engine), key, iv)
     }
 
     fn on(kernel: Kernel, key: &[u8; KEY_BYTES], iv: WideIv) -> Self {

@@ -1,0 +1,155 @@
+//! `luks bench`: the rows that scripts rely on, and figures that are of this world.
+
+use std::collections::BTreeSet;
+use std::process::{Command, Output};
+use std::time::Instant;
+
+use nbdcrypt::cipher::{CipherSpec, IvOptions, SectorCipher};
+use nbdcrypt::units::SectorSize;
+use serde_json::Value;
+
+fn luks(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_luks"))
+        .args(args)
+        .output()
+        .expect("luks runs")
+}
+
+fn rows(args: &[&str]) -> Vec<Value> {
+    let output = luks(args);
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert!(output.status.success(), "{args:?}");
+    text.lines()
+        .map(|line| serde_json::from_str(line).expect("an object a line"))
+        .collect()
+}
+
+#[test]
+fn ciphers_has_a_row_for_every_size_and_direction() {
+    let spec = "xchacha12,aes-adiantum-plain64";
+    let args = ["--cipher", spec, "--engine", "cpu:soft", "--json"];
+    let rows = rows(&[&["bench", "ciphers"], &args[..]].concat());
+    let mut shapes = BTreeSet::new();
+    for row in &rows {
+        assert_eq!(row["bench"], "ciphers");
+        assert_eq!(row["cipher"], spec);
+        assert_eq!(row["key_bits"], 256);
+        assert_eq!(row["threads"], 1);
+        assert_eq!(row["label"], "measured");
+        assert_eq!(row["engine"], "cpu:soft");
+        let number = |name: &str| row[name].as_f64().expect(name);
+        assert!(number("bytes_per_s") > 1e4, "{row}");
+        assert!(number("cpu_s") > 0.0, "{row}");
+        // The CPU can't have taken more time than the clock says: within what is lost to noise, the
+        // bytes a second of CPU time are no fewer than the slowest slices'.
+        let per_cpu_s = number("measured_bytes") / number("cpu_s");
+        assert!(per_cpu_s > number("bytes_per_s") / 3.0, "{row}");
+        shapes.insert((
+            row["sector_size_bytes"].as_u64(),
+            row["request_bytes"].as_u64(),
+            row["direction"].as_str(),
+        ));
+    }
+    assert_eq!((rows.len(), shapes.len()), (12, 12));
+    for sector in [512, 4096] {
+        for request in [4096, 65_536, 1_048_576] {
+            for direction in ["encrypt", "decrypt"] {
+                let shape = (Some(sector), Some(request), Some(direction));
+                assert!(shapes.contains(&shape), "{shape:?}");
+            }
+        }
+    }
+}
+
+/// The figures are those of the library's face, timed from outside: the same build, the same work.
+/// Other work on the machine disturbs both, so the bound is wide, and the best of some counts.
+#[test]
+fn ciphers_agrees_with_the_library_timed_from_outside() {
+    let spec = "aes-xts-plain64";
+    let rows = rows(&[
+        "bench",
+        "ciphers",
+        "--cipher",
+        spec,
+        "--key-size",
+        "512",
+        "--json",
+    ]);
+    let row = rows
+        .iter()
+        .find(|row| {
+            row["sector_size_bytes"] == 4096
+                && row["request_bytes"] == 65_536
+                && row["direction"] == "encrypt"
+        })
+        .expect("the row");
+    let per_cpu_s = row["measured_bytes"].as_f64().expect("a number")
+        / row["cpu_s"].as_f64().expect("a number");
+
+    let key: Vec<u8> = (0..64).collect();
+    let spec = CipherSpec::parse(spec).expect("good");
+    let cipher =
+        SectorCipher::new(&spec, &key, SectorSize::MAX, IvOptions::default()).expect("supported");
+    let mut data = vec![1; 65_536];
+    let outside = (0..9)
+        .map(|_| {
+            let (started, calls) = (Instant::now(), 100);
+            for call in 0..calls {
+                cipher.encrypt(&mut data, call * 128);
+            }
+            calls as f64 * 65_536.0 / started.elapsed().as_secs_f64()
+        })
+        .fold(0.0, f64::max);
+    let ratio = per_cpu_s / outside;
+    assert!(
+        (0.3..3.0).contains(&ratio),
+        "{per_cpu_s} and {outside}: {ratio}"
+    );
+}
+
+#[test]
+fn ciphers_are_refused_by_name() {
+    for (args, code, word) in [
+        (&["--cipher", "rot13-xts-plain64"][..], 4, "rot13"),
+        (
+            &["--cipher", "aes-xts-plain64", "--key-size", "128"],
+            4,
+            "128",
+        ),
+        (
+            &["--cipher", "aes-xts-plain64", "--key-size", "7"],
+            1,
+            "7 bits",
+        ),
+        (&["--key-size", "256"], 1, "--cipher"),
+        (&["--engine", "abacus"], 4, "abacus"),
+        (&["--engine", "cpu:abacus"], 4, "cpu:soft"),
+    ] {
+        let output = luks(&[&["bench", "ciphers"], args].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+        assert!(said.contains(word), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn kdf_measures_the_named_hash_and_argon2() {
+    let args = [
+        "--hash",
+        "sha256",
+        "--pbkdf-memory",
+        "1024",
+        "--pbkdf-parallel",
+        "1",
+    ];
+    let rows = rows(&[&["bench", "kdf", "--json"], &args[..]].concat());
+    let kinds: Vec<&str> = rows.iter().filter_map(|row| row["kdf"].as_str()).collect();
+    assert_eq!(kinds, ["pbkdf2", "argon2i", "argon2id"]);
+    assert_eq!(rows[0]["hash"], "sha256");
+    assert!(rows[0]["iterations_per_s"].as_f64().expect("a number") > 100.0);
+    assert_eq!(rows[1]["memory_kib"], 1024);
+    assert!(rows[2]["seconds"].as_f64().expect("a number") > 0.0);
+
+    let output = luks(&["bench", "kdf", "--hash", "crc32"]);
+    assert_eq!(output.status.code(), Some(1));
+}
