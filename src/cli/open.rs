@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::DONE;
-use super::unlock::{self, UnlockArgs};
+use super::unlock::{self, UnlockArgs, VolumeType};
 use crate::attach::{AttachMode, survive};
 use crate::control::{
     Cleared, Held, Ready, Service, State, StateFolder, VolumeFolder, clear, in_background, look,
@@ -106,6 +106,14 @@ impl OpenArgs {
 
     /// A device in use whose server was killed is taken over only for the same volume.
     fn check_same(&self, state: &State, user: &str) -> Result<()> {
+        if self.unlock.header.volume_type == VolumeType::Plain {
+            return Err(Error::busy(format!(
+                "a server of this name was killed and {user}; of a plain volume nothing tells \
+                 whether the key is the same"
+            ))
+            .on(&state.image)
+            .hint("end its use first"));
+        }
         let image = fs::canonicalize(&self.image).unwrap_or_else(|_| self.image.clone());
         let same = Path::new(&state.image) == image;
         if same && matches!(self.attach, AttachMode::Auto | AttachMode::Nbd) {
