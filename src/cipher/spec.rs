@@ -8,6 +8,10 @@ use crate::error::{Error, Result};
 /// Longest specification read, in bytes: the kernel's names end at 128, and there are two in one.
 const SPEC_BYTES_MAX: usize = 256;
 
+/// Keys of loop-AES's format, which dm-crypt takes for granted where a `capi:` specification can't
+/// say it.
+const LMK_KEYS: u32 = 64;
+
 /// A parsed cipher specification, e.g. `aes-xts-plain64`. That it parses says nothing of whether
 /// the cipher is supported: [`super::SectorCipher::new`] says that, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +29,32 @@ enum Transform {
     Named { cipher: String, mode: String },
     /// Anything else that the kernel's crypto API composes: `authenc(hmac(sha256),xts(aes))`.
     Template(String),
+}
+
+impl Transform {
+    /// `mode(cipher)`, or `mode(ecb(cipher))`, which is the same where there is such a template.
+    fn in_one_mode(template: &str) -> Option<Self> {
+        let (mode, cipher) = template.strip_suffix(')')?.split_once('(')?;
+        let cipher = match mode {
+            "xts" | "lrw" => cipher
+                .strip_prefix("ecb(")
+                .and_then(|cipher| cipher.strip_suffix(')'))
+                .unwrap_or(cipher),
+            // Adiantum's third part may be left out, and there is no other.
+            "adiantum" => cipher.strip_suffix(",nhpoly1305").unwrap_or(cipher),
+            _ => cipher,
+        };
+        (!cipher.contains(['(', ')'])).then(|| Self::Named {
+            cipher: cipher.to_owned(),
+            mode: mode.to_owned(),
+        })
+    }
+}
+
+/// What is inside `essiv(…,hash)`, and the hash.
+fn essiv(template: &str) -> Option<(&str, &str)> {
+    let inside = template.strip_prefix("essiv(")?.strip_suffix(')')?;
+    inside.rsplit_once(',')
 }
 
 impl CipherSpec {
@@ -124,18 +154,16 @@ impl CipherSpec {
             Some((template, iv)) => (template, Some(iv)),
             None => (rest, None),
         };
-        let in_one_mode = template
-            .strip_suffix(')')
-            .and_then(|open| open.split_once('('))
-            .filter(|(_, cipher)| !cipher.contains(['(', ')']));
-        let transform = match in_one_mode {
-            Some((mode, cipher)) => Transform::Named {
-                cipher: cipher.to_owned(),
-                mode: mode.to_owned(),
-            },
-            None => Transform::Template(template.to_owned()),
-        };
-        Self::checked(text, transform, 1, iv, iv_options)
+        // dm-crypt itself spells ESSIV so to the crypto API, and takes it so.
+        if let (Some("plain64"), None, Some((inner, hash))) = (iv, iv_options, essiv(template))
+            && let Some(transform) = Transform::in_one_mode(inner)
+        {
+            return Self::checked(text, transform, 1, Some("essiv"), Some(hash));
+        }
+        let transform = Transform::in_one_mode(template)
+            .unwrap_or_else(|| Transform::Template(template.to_owned()));
+        let key_count = if iv == Some("lmk") { LMK_KEYS } else { 1 };
+        Self::checked(text, transform, key_count, iv, iv_options)
     }
 
     fn checked(
@@ -264,7 +292,33 @@ mod tests {
         );
         let adiantum = named("xchacha12,aes", "adiantum", plain64, None, 1);
         assert_eq!(parts("xchacha12,aes-adiantum-plain64"), adiantum);
-        assert_eq!(parts("capi:adiantum(xchacha12,aes)-plain64"), adiantum);
+        assert_eq!(
+            parts("capi:adiantum(xchacha12,aes)-plain64"),
+            adiantum.clone()
+        );
+        assert_eq!(
+            parts("capi:essiv(cbc(aes),sha3-256)-plain64"),
+            named("aes", "cbc", Some("essiv"), Some("sha3-256"), 1)
+        );
+        assert_eq!(
+            parts("capi:xts(ecb(twofish))-plain64"),
+            named("twofish", "xts", plain64, None, 1)
+        );
+        assert_eq!(
+            parts("capi:adiantum(xchacha12,aes,nhpoly1305)-plain64"),
+            adiantum
+        );
+        assert_eq!(
+            parts("capi:cbc(aes)-lmk"),
+            named("aes", "cbc", Some("lmk"), None, 64)
+        );
+        for other in [
+            "essiv(authenc(hmac(sha256),cbc(aes)),sha256)",
+            "cbc(ecb(aes))",
+        ] {
+            let spec = CipherSpec::parse(&format!("capi:{other}-plain64")).expect(other);
+            assert_eq!((spec.cipher(), spec.mode()), (other, None));
+        }
         let template = "authenc(hmac(sha256),xts(aes))";
         assert_eq!(
             parts(&format!("capi:{template}-random")),

@@ -3,7 +3,9 @@
 
 mod blocks;
 mod corpus;
+mod modes;
 mod oracle;
 mod refusals;
 mod vectors;
 mod wide;
+mod wide_blocks;
