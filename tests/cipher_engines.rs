@@ -111,6 +111,28 @@ fn counts_of_sectors_around_batches() {
     }
 }
 
+/// AES wherever else it is used, alone or in something around it: an IV, a wide block, a diffuser.
+#[test]
+fn every_use_of_aes() {
+    for (spec, key_bytes) in [
+        ("aes-ecb", 24),
+        ("aes-ctr-plain64", 32),
+        ("aes-pcbc-plain64", 16),
+        ("aes-lrw-benbi", 48),
+        ("aes-cbc-eboiv", 32),
+        ("aes-cbc-elephant", 64),
+        ("aes:64-cbc-lmk", 65 * 16),
+        ("aes-cbc-tcw", 64),
+        ("aes-hctr2-plain64", 32),
+        ("xchacha12,aes-adiantum-plain64", 32),
+        ("xchacha20,aes-adiantum-plain64", 32),
+    ] {
+        for sectors in [1, 2, 5, 17, 65] {
+            check(spec, key_bytes, 512, sectors, sectors % 64, 1 << 33);
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
     #[test]

@@ -10,6 +10,9 @@ use cipher::{
     BlockCipherEncClosure, BlockCipherEncrypt, BlockSizeUser, KeyInit,
 };
 
+use super::cpu::CpuEngine;
+use super::many_blocks::Registers;
+use super::soft_aes::SoftAes;
 use super::{Camellia, Serpent, Twofish};
 
 /// A keyed block cipher: each block by itself.
@@ -40,20 +43,22 @@ pub(super) fn block_bytes(name: &str) -> Option<usize> {
     }
 }
 
-/// The cipher that the kernel calls `name`, under `key`.
-pub(super) fn new(name: &str, key: &[u8]) -> Result<Box<dyn Blocks>, NoCipher> {
+/// The cipher that the kernel calls `name`, under `key`, on what goes with `engine`.
+pub(super) fn new(engine: CpuEngine, name: &str, key: &[u8]) -> Result<Box<dyn Blocks>, NoCipher> {
+    let registers = Registers::of(engine);
     match (name, key.len()) {
+        ("aes", 16 | 24 | 32) if engine == CpuEngine::Soft => keyed::<SoftAes>(key),
         ("aes", 16) => keyed::<aes::Aes128>(key),
         ("aes", 24) => keyed::<aes::Aes192>(key),
         ("aes", 32) => keyed::<aes::Aes256>(key),
         ("aria", 16) => keyed::<aria::Aria128>(key),
         ("aria", 24) => keyed::<aria::Aria192>(key),
         ("aria", 32) => keyed::<aria::Aria256>(key),
-        ("camellia", 16 | 24 | 32) => keyed::<Camellia>(key),
+        ("camellia", 16 | 24 | 32) => Ok(boxed(Camellia::up_to(registers, key))),
         ("aes" | "aria" | "camellia", _) => Err(NoCipher::KeyLength("128, 192 or 256")),
-        ("twofish", 16 | 24 | 32) => keyed::<Twofish>(key),
+        ("twofish", 16 | 24 | 32) => Ok(boxed(Twofish::up_to(registers, key))),
         ("twofish", _) => Err(NoCipher::KeyLength("128, 192 or 256")),
-        ("serpent", 0..=32) => keyed::<Serpent>(key),
+        ("serpent", 0..=32) => Ok(boxed(Serpent::up_to(registers, key))),
         ("serpent", _) => Err(NoCipher::KeyLength("0 to 256")),
         ("cast6", 16 | 20 | 24 | 28 | 32) => keyed::<cast6::Cast6>(key),
         ("cast6", _) => Err(NoCipher::KeyLength("128, 160, 192, 224 or 256")),
@@ -77,6 +82,15 @@ where
 {
     let cipher = C::new_from_slice(key).expect("the caller checked the length");
     Ok(Box::new(Cipher(cipher)))
+}
+
+/// # Panics
+/// Where there is none: the caller checked the key's length.
+fn boxed<C>(cipher: Option<C>) -> Box<dyn Blocks>
+where
+    C: BlockCipherEncrypt + BlockCipherDecrypt + Send + Sync + 'static,
+{
+    Box::new(Cipher(cipher.expect("the caller checked the length")))
 }
 
 struct Cipher<C>(C);

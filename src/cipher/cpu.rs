@@ -12,8 +12,10 @@ pub enum CpuEngine {
     Vaes256,
     /// AES on one block an instruction (AES-NI and AVX).
     AesNi,
-    /// None of our own kernels: the ciphers of the crates below, which may still find and use the
-    /// CPU's instructions by themselves.
+    /// AES of the `aes` crate, where that finds the CPU's instructions for it: ARMv8, and x86 with
+    /// AES-NI but no AVX.
+    Crate,
+    /// No instructions for AES: bitsliced, portable, in constant time.
     Soft,
 }
 
@@ -24,9 +26,16 @@ const ENVIRONMENT: &str = "LUKS_CPU_ENGINE";
 
 impl CpuEngine {
     /// All, the fastest first.
-    pub const ALL: [Self; 4] = [Self::Vaes512, Self::Vaes256, Self::AesNi, Self::Soft];
+    pub const ALL: [Self; 5] = [
+        Self::Vaes512,
+        Self::Vaes256,
+        Self::AesNi,
+        Self::Crate,
+        Self::Soft,
+    ];
 
-    /// The engine named so, as `--engine cpu:NAME` does: `vaes512`, `vaes256`, `aesni`, `soft`.
+    /// The engine named so, as `--engine cpu:NAME` does: `vaes512`, `vaes256`, `aesni`, `crate`,
+    /// `soft`.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|engine| engine.name() == name)
     }
@@ -37,6 +46,7 @@ impl CpuEngine {
             Self::Vaes512 => "vaes512",
             Self::Vaes256 => "vaes256",
             Self::AesNi => "aesni",
+            Self::Crate => "crate",
             Self::Soft => "soft",
         }
     }
@@ -47,7 +57,10 @@ impl CpuEngine {
         if super::x86::has(self) {
             return true;
         }
-        self == Self::Soft
+        match self {
+            Self::Crate => aes::hardware_accelerated(),
+            other => other == Self::Soft,
+        }
     }
 
     /// The fastest that this CPU has.

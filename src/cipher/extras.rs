@@ -311,8 +311,12 @@ mod tests {
                 whitening: Zeroizing::new(*b"0123456789abcdef"),
             },
             &Elephant {
-                sector_key: super::super::block::new("aes", &[5; 16])
-                    .unwrap_or_else(|_| panic!("a key for AES")),
+                sector_key: super::super::block::new(
+                    super::super::CpuEngine::in_use(),
+                    "aes",
+                    &[5; 16],
+                )
+                .unwrap_or_else(|_| panic!("a key for AES")),
             },
         ];
         let plain: [u8; SECTOR_BYTES] = std::array::from_fn(|i| (i * 7) as u8);

@@ -5,6 +5,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 use super::CipherSpec;
 use super::block::{self, Blocks, NoCipher};
+use super::cpu::CpuEngine;
 use super::run::{Block, IvNumbers};
 use crate::error::{Error, Result};
 use crate::kdf::{DIGEST_BYTES_MAX, HashAlgorithm};
@@ -41,10 +42,10 @@ enum Kind {
 }
 
 impl IvRule {
-    /// The rule that `spec` names, for the key `key` of its cipher and mode.
+    /// The rule that `spec` names, for the key `key` of its cipher and mode, encrypting on `engine`.
     ///
     /// Errors: `Device`, naming the cipher, for rules that aren't supported.
-    pub(super) fn new(spec: &CipherSpec, key: &[u8]) -> Result<Self> {
+    pub(super) fn new(engine: CpuEngine, spec: &CipherSpec, key: &[u8]) -> Result<Self> {
         let iv_bytes = iv_bytes(spec)?;
         let kind = match (spec.iv(), spec.iv_options()) {
             // ECB has no use for one, and dm-crypt none for its name.
@@ -56,8 +57,10 @@ impl IvRule {
             (Some("benbi"), None) => Kind::Benbi {
                 shift: benbi_shift(spec)?,
             },
-            (Some("essiv"), Some(hash)) => Kind::Essiv(essiv_cipher(spec, hash, key)?),
-            (Some("eboiv"), None) if spec.key_count() == 1 => return Self::eboiv(spec, key),
+            (Some("essiv"), Some(hash)) => Kind::Essiv(essiv_cipher(engine, spec, hash, key)?),
+            (Some("eboiv"), None) if spec.key_count() == 1 => {
+                return Self::eboiv(engine, spec, key);
+            }
             _ => return Err(super::sector::unsupported(spec)),
         };
         Ok(Self { kind, iv_bytes })
@@ -77,7 +80,7 @@ impl IvRule {
     /// for other modes than CBC, what dm-crypt's way of computing it comes to.
     ///
     /// Errors: `Device`, naming the cipher, where that isn't supported.
-    pub(super) fn eboiv(spec: &CipherSpec, key: &[u8]) -> Result<Self> {
+    pub(super) fn eboiv(engine: CpuEngine, spec: &CipherSpec, key: &[u8]) -> Result<Self> {
         let (data, tweak) = match spec.mode() {
             Some("cbc" | "pcbc") => (key, None),
             Some("xts") => {
@@ -87,7 +90,8 @@ impl IvRule {
             _ => return Err(super::sector::unsupported(spec)),
         };
         let cipher = |part| {
-            block::new(spec.cipher(), part).map_err(|e| super::legacy::no_cipher(spec, e, key))
+            block::new(engine, spec.cipher(), part)
+                .map_err(|e| super::legacy::no_cipher(spec, e, key))
         };
         let kind = Kind::Eboiv {
             cipher: cipher(data)?,
@@ -204,7 +208,12 @@ fn benbi_shift(spec: &CipherSpec) -> Result<u32> {
 
 /// The salt is the hash of the whole key, XTS's two halves too; it must be a key that the cipher
 /// takes.
-fn essiv_cipher(spec: &CipherSpec, hash_name: &str, key: &[u8]) -> Result<Box<dyn Blocks>> {
+fn essiv_cipher(
+    engine: CpuEngine,
+    spec: &CipherSpec,
+    hash_name: &str,
+    key: &[u8],
+) -> Result<Box<dyn Blocks>> {
     let (hash, salt_bytes) = essiv_hash(hash_name).ok_or_else(|| {
         Error::device(format!(
             "cipher {spec} is not supported: hash {hash_name} is not known"
@@ -212,7 +221,7 @@ fn essiv_cipher(spec: &CipherSpec, hash_name: &str, key: &[u8]) -> Result<Box<dy
     })?;
     let mut salt = [0; DIGEST_BYTES_MAX];
     hash.digest(&[key], &mut salt[..hash.output_bytes()]);
-    let cipher = block::new(spec.cipher(), &salt[..salt_bytes]);
+    let cipher = block::new(engine, spec.cipher(), &salt[..salt_bytes]);
     salt.zeroize();
     let cipher = cipher.map_err(|e| match e {
         NoCipher::Unknown => super::sector::unsupported(spec),
@@ -251,7 +260,7 @@ mod tests {
 
     fn ivs(iv: &str, first_unit: u64) -> Vec<String> {
         let spec = CipherSpec::parse(&format!("aes-cbc-{iv}")).expect(iv);
-        let rule = IvRule::new(&spec, &[0; 16]).expect(iv);
+        let rule = IvRule::new(CpuEngine::in_use(), &spec, &[0; 16]).expect(iv);
         let mut ivs = [Block::default(); 2];
         rule.fill(
             IvNumbers {
@@ -306,7 +315,7 @@ mod tests {
             ("nonesuch", false),
         ] {
             let spec = CipherSpec::parse(&format!("aes-cbc-essiv:{hash}")).expect(hash);
-            let rule = IvRule::new(&spec, &[0; 16]);
+            let rule = IvRule::new(CpuEngine::in_use(), &spec, &[0; 16]);
             assert_eq!(rule.is_ok(), fits, "{hash}");
             if let Err(error) = rule {
                 assert!(error.what().contains(&spec.to_string()), "{error}");

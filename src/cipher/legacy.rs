@@ -5,6 +5,7 @@ use zeroize::Zeroizing;
 
 use super::CipherSpec;
 use super::block::{self, NoCipher};
+use super::cpu::CpuEngine;
 use super::extras::{self, Elephant, Lmk, MultiKey, Tcw, Wrap, Wrapped};
 use super::iv::IvRule;
 use super::modes::{LrwSecret, Masks, Mode, Modes};
@@ -18,24 +19,30 @@ pub(super) fn is_needed(spec: &CipherSpec) -> bool {
     spec.key_count() != 1 || matches!(spec.iv(), Some("lmk" | "tcw" | "elephant"))
 }
 
-/// The cipher that `spec` names, under `key`.
+/// The cipher that `spec` names, under `key`, on `engine`.
 ///
 /// Errors: `Device`, naming the cipher, where it isn't supported or doesn't take the key.
 pub(super) fn keyed(
+    engine: CpuEngine,
     spec: &CipherSpec,
     key: &[u8],
     sector_size: SectorSize,
 ) -> Result<Box<dyn RunCipher>> {
     match (spec.iv(), spec.mode()) {
-        (Some("lmk"), Some("cbc")) => lmk(spec, key, sector_size),
-        (Some("tcw"), Some("cbc")) => tcw(spec, key, sector_size),
-        (Some("elephant"), Some("cbc")) => elephant(spec, key),
-        _ => in_turn(spec, key, &|key| IvRule::new(spec, key)),
+        (Some("lmk"), Some("cbc")) => lmk(engine, spec, key, sector_size),
+        (Some("tcw"), Some("cbc")) => tcw(engine, spec, key, sector_size),
+        (Some("elephant"), Some("cbc")) => elephant(engine, spec, key),
+        _ => in_turn(engine, spec, key, &|key| IvRule::new(engine, spec, key)),
     }
 }
 
 /// Loop-AES: 64 keys, or 65 where the last is no key but seeds the IVs.
-fn lmk(spec: &CipherSpec, key: &[u8], sector_size: SectorSize) -> Result<Box<dyn RunCipher>> {
+fn lmk(
+    engine: CpuEngine,
+    spec: &CipherSpec,
+    key: &[u8],
+    sector_size: SectorSize,
+) -> Result<Box<dyn RunCipher>> {
     refuse_large_sectors(spec, sector_size)?;
     let iv = || IvRule::null(spec);
     let count = spec.key_count() as usize;
@@ -51,13 +58,18 @@ fn lmk(spec: &CipherSpec, key: &[u8], sector_size: SectorSize) -> Result<Box<dyn
     };
     let iv_bytes = iv()?.iv_bytes();
     Ok(wrapped(
-        in_turn(spec, key, &|_| iv())?,
+        in_turn(engine, spec, key, &|_| iv())?,
         Lmk { seed, iv_bytes },
     ))
 }
 
 /// Old TrueCrypt: a key, a seed for the IVs as long as a block, and 16 bytes for the whitening.
-fn tcw(spec: &CipherSpec, key: &[u8], sector_size: SectorSize) -> Result<Box<dyn RunCipher>> {
+fn tcw(
+    engine: CpuEngine,
+    spec: &CipherSpec,
+    key: &[u8],
+    sector_size: SectorSize,
+) -> Result<Box<dyn RunCipher>> {
     refuse_large_sectors(spec, sector_size)?;
     let iv_bytes = IvRule::null(spec)?.iv_bytes();
     let split = key.len().checked_sub(iv_bytes + 16).filter(|&at| at > 0);
@@ -71,23 +83,23 @@ fn tcw(spec: &CipherSpec, key: &[u8], sector_size: SectorSize) -> Result<Box<dyn
     let (key, rest) = key.split_at(split);
     let (seed, whitening) = rest.split_at(iv_bytes);
     let whitening = Zeroizing::new(whitening.try_into().expect("the 16 bytes that are left"));
-    let inner = in_turn(spec, key, &|_| Ok(IvRule::tcw(seed)))?;
+    let inner = in_turn(engine, spec, key, &|_| Ok(IvRule::tcw(seed)))?;
     Ok(wrapped(inner, Tcw { whitening }))
 }
 
 /// BitLocker: a key, and another as long for the diffuser, which uses AES whatever the cipher is.
-fn elephant(spec: &CipherSpec, key: &[u8]) -> Result<Box<dyn RunCipher>> {
+fn elephant(engine: CpuEngine, spec: &CipherSpec, key: &[u8]) -> Result<Box<dyn RunCipher>> {
     if spec.key_count() != 1 {
         return Err(unsupported(spec));
     }
     let (data, sector) = key.split_at(key.len() / 2);
-    let sector_key = block::new("aes", sector).map_err(|_| {
+    let sector_key = block::new(engine, "aes", sector).map_err(|_| {
         let bits = key.len().saturating_mul(8);
         Error::device(format!(
             "cipher {spec} takes two keys of 128, 192 or 256 bits each, not {bits} bits in all"
         ))
     })?;
-    let inner = in_turn(spec, data, &|key| IvRule::eboiv(spec, key))?;
+    let inner = in_turn(engine, spec, data, &|key| IvRule::eboiv(engine, spec, key))?;
     Ok(wrapped(inner, Elephant { sector_key }))
 }
 
@@ -108,13 +120,14 @@ fn refuse_large_sectors(spec: &CipherSpec, sector_size: SectorSize) -> Result<()
 
 /// The ciphers of all keys in `key`, used in turn; mostly there is one.
 fn in_turn(
+    engine: CpuEngine,
     spec: &CipherSpec,
     key: &[u8],
     iv: &dyn Fn(&[u8]) -> Result<IvRule>,
 ) -> Result<Box<dyn RunCipher>> {
     let count = spec.key_count() as usize;
     if count == 1 {
-        return in_mode(spec, key, iv(key)?);
+        return in_mode(engine, spec, key, iv(key)?);
     }
     if key.is_empty() || !key.len().is_multiple_of(count) {
         let bits = key.len().saturating_mul(8);
@@ -123,16 +136,21 @@ fn in_turn(
         )));
     }
     let keys = key.chunks_exact(key.len() / count);
-    let ciphers = keys.map(|key| in_mode(spec, key, iv(key)?));
+    let ciphers = keys.map(|key| in_mode(engine, spec, key, iv(key)?));
     Ok(Box::new(MultiKey {
         ciphers: ciphers.collect::<Result<_>>()?,
     }))
 }
 
 /// Any block cipher in any mode, under one key.
-fn in_mode(spec: &CipherSpec, key: &[u8], iv: IvRule) -> Result<Box<dyn RunCipher>> {
+fn in_mode(
+    engine: CpuEngine,
+    spec: &CipherSpec,
+    key: &[u8],
+    iv: IvRule,
+) -> Result<Box<dyn RunCipher>> {
     let wide = block::block_bytes(spec.cipher()) == Some(16);
-    let cipher = |key| block::new(spec.cipher(), key);
+    let cipher = |key| block::new(engine, spec.cipher(), key);
     let (cipher, mode) = match spec.mode().unwrap_or_default() {
         "ecb" => (cipher(key), Mode::Ecb),
         "cbc" => (cipher(key), Mode::Cbc),

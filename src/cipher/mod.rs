@@ -21,6 +21,7 @@ mod modes;
 mod run;
 mod sector;
 mod serpent;
+mod soft_aes;
 mod spec;
 mod twofish;
 mod wide_iv;

@@ -14,6 +14,7 @@ use super::iv::IvRule;
 use super::legacy;
 use super::many_blocks::{ManyBlocks, ManyBlocksXts, Registers};
 use super::run::{IvNumbers, Run, RunCipher};
+use super::soft_aes::SoftAes;
 use super::wide_iv::WideIv;
 #[cfg(target_arch = "x86_64")]
 use super::x86::{self, AesCbc, AesXts};
@@ -62,8 +63,12 @@ impl SectorCipher {
         sector_size: SectorSize,
         iv: IvOptions,
     ) -> Result<Self> {
+        let engine = match engine.is_here() {
+            true => engine,
+            false => CpuEngine::Soft,
+        };
         let cipher = if legacy::is_needed(spec) {
-            legacy::keyed(spec, key, sector_size)
+            legacy::keyed(engine, spec, key, sector_size)
         } else {
             keyed(engine, spec, key, sector_size)
         };
@@ -183,7 +188,7 @@ pub(super) fn unsupported(spec: &CipherSpec) -> Error {
     Error::device(format!("cipher {spec} is not supported"))
 }
 
-/// What turns `spec` and `key` into a cipher; on CPUs without kernels of ours, `engine` says nothing.
+/// What turns `spec` and `key` into a cipher on `engine`, which is here.
 fn keyed(
     engine: CpuEngine,
     spec: &CipherSpec,
@@ -192,12 +197,13 @@ fn keyed(
 ) -> Result<Box<dyn RunCipher>> {
     match (spec.cipher(), spec.mode(), spec.key_count()) {
         ("aes", Some("xts"), 1) => {
-            let iv = IvRule::new(spec, key)?;
+            let iv = IvRule::new(engine, spec, key)?;
             #[cfg(target_arch = "x86_64")]
             if x86::has(engine) && matches!(key.len(), 32 | 48 | 64) {
                 return Ok(Box::new(AesXts::new(engine, key, iv)));
             }
             match key.len() {
+                32 | 48 | 64 if engine == CpuEngine::Soft => Ok(xts::<SoftAes, SoftAes>(key, iv)),
                 32 => Ok(xts::<Aes128, Aes128Enc>(key, iv)),
                 48 => Ok(xts::<Aes192, Aes192Enc>(key, iv)),
                 64 => Ok(xts::<Aes256, Aes256Enc>(key, iv)),
@@ -205,12 +211,13 @@ fn keyed(
             }
         }
         ("aes", Some("cbc"), 1) => {
-            let iv = IvRule::new(spec, key)?;
+            let iv = IvRule::new(engine, spec, key)?;
             #[cfg(target_arch = "x86_64")]
             if x86::has(engine) && matches!(key.len(), 16 | 24 | 32) {
                 return Ok(Box::new(AesCbc::new(engine, key, iv)));
             }
             match key.len() {
+                16 | 24 | 32 if engine == CpuEngine::Soft => Ok(cbc::<SoftAes>(key, iv)),
                 16 => Ok(cbc::<Aes128>(key, iv)),
                 24 => Ok(cbc::<Aes192>(key, iv)),
                 32 => Ok(cbc::<Aes256>(key, iv)),
@@ -225,13 +232,14 @@ fn keyed(
         ("aes", Some("hctr2"), 1) => {
             let iv = WideIv::new(spec)?;
             match key.len() {
+                16 | 24 | 32 if engine == CpuEngine::Soft => Ok(hctr2::<SoftAes>(key, iv)),
                 16 => Ok(hctr2::<Aes128>(key, iv)),
                 24 => Ok(hctr2::<Aes192>(key, iv)),
                 32 => Ok(hctr2::<Aes256>(key, iv)),
                 bytes => Err(wrong_key_length(spec, bytes, "128, 192 or 256")),
             }
         }
-        _ => legacy::keyed(spec, key, sector_size),
+        _ => legacy::keyed(engine, spec, key, sector_size),
     }
 }
 
@@ -252,19 +260,19 @@ where
         Some("xts") if key.len().is_multiple_of(2) => {
             let (data, tweak) = key.split_at(key.len() / 2);
             if let (Some(data), Some(tweak)) = (cipher(data), cipher(tweak)) {
-                let iv = IvRule::new(spec, key)?;
+                let iv = IvRule::new(engine, spec, key)?;
                 return Ok(Box::new(ManyBlocksXts(Xts { data, tweak, iv })));
             }
         }
         Some("cbc") => {
             if let Some(cipher) = cipher(key) {
-                let iv = IvRule::new(spec, key)?;
+                let iv = IvRule::new(engine, spec, key)?;
                 return Ok(Box::new(Cbc { cipher, iv }));
             }
         }
         _ => {}
     }
-    legacy::keyed(spec, key, sector_size)
+    legacy::keyed(engine, spec, key, sector_size)
 }
 
 /// HCTR2 with `key`, as long as `C` takes.

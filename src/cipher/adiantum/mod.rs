@@ -22,14 +22,12 @@ mod poly1305;
 #[cfg(test)]
 mod tests;
 
-use aes::Aes256;
-use cipher::{BlockCipherDecrypt, KeyInit};
 use zeroize::Zeroize;
 
 use self::kernel::Kernel;
 use self::nh::Digest;
 use self::poly1305::{BLOCKS_MAX, Poly1305, Sum};
-use super::batch::encrypt_blocks;
+use super::block::{self, Blocks};
 use super::cpu::CpuEngine;
 use super::run::{Block, IvNumbers, Run, RunCipher};
 use super::wide_iv::WideIv;
@@ -45,7 +43,7 @@ pub(super) struct Adiantum<const ROUNDS: usize> {
     iv: WideIv,
     kernel: Kernel,
     stream: chacha::Key,
-    block: Aes256,
+    block: Box<dyn Blocks>,
     tweak: Poly1305,
     bulk: Poly1305,
     nh: nh::Key,
@@ -59,10 +57,10 @@ enum Direction {
 
 impl<const ROUNDS: usize> Adiantum<ROUNDS> {
     pub(super) fn new(engine: CpuEngine, key: &[u8; KEY_BYTES], iv: WideIv) -> Self {
-        Self::on(Kernel::of(engine), key, iv)
+        Self::on(engine, Kernel::of(engine), key, iv)
     }
 
-    fn on(kernel: Kernel, key: &[u8; KEY_BYTES], iv: WideIv) -> Self {
+    fn on(engine: CpuEngine, kernel: Kernel, key: &[u8; KEY_BYTES], iv: WideIv) -> Self {
         let stream = chacha::key_words(key);
         let mut keys = [0; 32 + 16 + 16 + nh::KEY_BYTES];
         chacha::derive::<ROUNDS>(&stream, &mut keys);
@@ -73,7 +71,8 @@ impl<const ROUNDS: usize> Adiantum<ROUNDS> {
             iv,
             kernel,
             stream,
-            block: Aes256::new(block.into()),
+            block: block::new(engine, "aes", block)
+                .unwrap_or_else(|_| unreachable!("AES takes 32 bytes")),
             tweak: Poly1305::new(tweak),
             bulk: Poly1305::new(bulk),
             nh: nh::Key::new(rest.try_into().expect("the last of four")),
@@ -120,12 +119,12 @@ impl<const ROUNDS: usize> Adiantum<ROUNDS> {
         };
         match direction {
             Direction::Encrypt => {
-                encrypt_blocks(&self.block, middles);
+                self.block.encrypt(bytes_of(middles));
                 taken(middles, nonces);
             }
             Direction::Decrypt => {
                 taken(middles, nonces);
-                self.block.decrypt_blocks(middles);
+                self.block.decrypt(bytes_of(middles));
             }
         }
         // The stream runs over the sectors' last blocks, too; these are written next.
@@ -174,6 +173,10 @@ impl<const ROUNDS: usize> Adiantum<ROUNDS> {
         }
         self.bulk.hash(digests[..chunks].as_flattened())
     }
+}
+
+fn bytes_of(blocks: &mut [Block]) -> &mut [u8] {
+    Block::cast_slice_to_core_mut(blocks).as_flattened_mut()
 }
 
 impl<const ROUNDS: usize> RunCipher for Adiantum<ROUNDS> {

@@ -31,8 +31,18 @@ fn check(kernel: Kernel, variant: &str, key: &[u8; 32], tweak: &[u8], plain: &[u
     let half = |at: usize| u128::from_le_bytes(tweak[at..at + 16].try_into().expect("a half"));
     let iv = WideIv::Fixed([half(0), half(16)]);
     let cipher: Box<dyn RunCipher> = match variant {
-        "xchacha12" => Box::new(Adiantum::<12>::on(kernel, key, iv)),
-        "xchacha20" => Box::new(Adiantum::<20>::on(kernel, key, iv)),
+        "xchacha12" => Box::new(Adiantum::<12>::on(
+            crate::cipher::CpuEngine::in_use(),
+            kernel,
+            key,
+            iv,
+        )),
+        "xchacha20" => Box::new(Adiantum::<20>::on(
+            crate::cipher::CpuEngine::in_use(),
+            kernel,
+            key,
+            iv,
+        )),
         other => unreachable!("{other}"),
     };
     // Alone, and as several sectors of a run.
@@ -69,9 +79,19 @@ fn the_authors_vectors() {
 #[test]
 fn every_kernel_equals_the_portable_one_at_every_length() {
     let key = std::array::from_fn(|i| i as u8 ^ 0x5c);
-    let portable = Adiantum::<12>::on(Kernel::Portable, &key, WideIv::Plain64);
+    let portable = Adiantum::<12>::on(
+        crate::cipher::CpuEngine::in_use(),
+        Kernel::Portable,
+        &key,
+        WideIv::Plain64,
+    );
     for kernel in kernels() {
-        let cipher = Adiantum::<12>::on(kernel, &key, WideIv::Plain64);
+        let cipher = Adiantum::<12>::on(
+            crate::cipher::CpuEngine::in_use(),
+            kernel,
+            &key,
+            WideIv::Plain64,
+        );
         for sector_bytes in [512, 1024, 2048, 4096] {
             for sectors in [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 33] {
                 let bytes = sectors * sector_bytes;

@@ -55,7 +55,7 @@ impl Registers {
             best if best == CpuEngine::best() => Self::Bits512,
             CpuEngine::Vaes512 => Self::Bits512,
             CpuEngine::Vaes256 => Self::Bits256Gfni,
-            CpuEngine::AesNi => Self::Bits256,
+            CpuEngine::AesNi | CpuEngine::Crate => Self::Bits256,
         }
     }
 

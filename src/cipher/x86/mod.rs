@@ -98,7 +98,7 @@ pub(super) fn has(engine: CpuEngine) -> bool {
         CpuEngine::Vaes512 => {
             vaes256 && has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl")
         }
-        CpuEngine::Soft => false,
+        CpuEngine::Crate | CpuEngine::Soft => false,
     }
 }
 
@@ -110,7 +110,7 @@ impl Kernels {
         match engine {
             CpuEngine::Vaes512 => vaes512::for_rounds(rounds),
             CpuEngine::Vaes256 => vaes256::for_rounds(rounds),
-            CpuEngine::AesNi | CpuEngine::Soft => aesni::for_rounds(rounds),
+            CpuEngine::AesNi | CpuEngine::Crate | CpuEngine::Soft => aesni::for_rounds(rounds),
         }
     }
 }
