@@ -3,6 +3,7 @@
 
 mod common;
 
+use nbdcrypt::cipher::CpuEngine;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Read;
@@ -64,6 +65,10 @@ impl Bench {
     }
 
     fn open(&self, name: &str, how: &str) -> Ended {
+        self.open_on(name, how, "auto")
+    }
+
+    fn open_on(&self, name: &str, how: &str, engine: &str) -> Ended {
         self.luks(&[
             "open",
             &self.image,
@@ -72,6 +77,8 @@ impl Bench {
             &self.key,
             "--attach",
             how,
+            "--engine",
+            engine,
         ])
     }
 
@@ -206,7 +213,7 @@ fn status_tells_what_scripts_rely_on() {
         ("size_bytes", 32768.into()),
         ("read_only", false.into()),
         ("in_use", Value::Null),
-        ("engine", "cpu".into()),
+        ("engine", format!("cpu:{}", CpuEngine::in_use()).into()),
         ("bytes_read", 0.into()),
         ("bytes_written", 0.into()),
         ("copied_bytes", 0.into()),
@@ -431,4 +438,28 @@ fn without_force_it_is_the_best_this_machine_has() {
     }
     assert_eq!(bench.luks(&["close", "vol"]).code, Some(0));
     assert!(bench.left().is_empty());
+}
+
+#[test]
+fn the_background_server_runs_on_the_engine_that_was_asked_for() {
+    let Some(bench) = Bench::new() else { return };
+    let open = |engine: &str| {
+        let key = ["--key-file", "/dev/null"];
+        bench.luks(&[&["open", &bench.image, "vol", "--engine", engine], &key[..]].concat())
+    };
+    for engine in ["cpu:nonesuch", "gpu", "cpu:"] {
+        let ended = open(engine);
+        assert_eq!(ended.code, Some(1), "{engine}");
+        assert!(ended.stderr.contains("cpu:soft"), "{}", ended.stderr);
+    }
+    for engine in CpuEngine::ALL.into_iter().filter(|e| !e.is_here()) {
+        assert_eq!(open(&format!("cpu:{engine}")).code, Some(4), "{engine}");
+    }
+    for engine in CpuEngine::ALL.into_iter().filter(|e| e.is_here()) {
+        let engine = format!("cpu:{engine}");
+        let ended = bench.open_on("vol", "none", &engine);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert_eq!(bench.status("vol")["engine"], *engine);
+        assert_eq!(bench.luks(&["close", "vol"]).code, Some(0));
+    }
 }

@@ -14,6 +14,7 @@ mod bench;
 mod close;
 mod demo;
 mod dump;
+mod engine;
 mod engines;
 mod is_luks;
 mod keyfile;

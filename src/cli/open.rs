@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::DONE;
+use super::engine::EngineArgs;
 use super::unlock::{self, UnlockArgs, VolumeType};
 use crate::attach::{AttachMode, survive};
 use crate::control::{
@@ -33,11 +34,14 @@ pub(crate) struct OpenArgs {
     #[arg(long, conflicts_with_all = ["name", "attach"])]
     test_passphrase: bool,
     #[command(flatten)]
+    engine: EngineArgs,
+    #[command(flatten)]
     unlock: UnlockArgs,
 }
 
 impl OpenArgs {
     pub(crate) fn run(self) -> Result<u8> {
+        self.engine.force()?;
         let Some(name) = &self.name else {
             return unlock::test_passphrase(&self.unlock, &self.image).map(|_| DONE);
         };

@@ -21,6 +21,7 @@ use rustix::process::{
 };
 
 use super::DONE;
+use super::engine::EngineArgs;
 use super::unlock::{self, UnlockArgs};
 use crate::error::{Error, Result};
 use crate::queue::Device;
@@ -42,12 +43,15 @@ pub(crate) struct ServeVerb {
     #[command(flatten)]
     serve: ServeArgs,
     #[command(flatten)]
+    engine: EngineArgs,
+    #[command(flatten)]
     unlock: UnlockArgs,
 }
 
 impl ServeVerb {
     pub(crate) fn run(self) -> Result<u8> {
         self.serve.check()?;
+        self.engine.force()?;
         let opened = unlock::open_volume(&self.unlock, &self.image)?;
         run(opened.device, &self.serve)
     }

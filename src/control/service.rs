@@ -17,6 +17,7 @@ use super::folder::Held;
 use super::socket::{Call, Request};
 use super::state::State;
 use crate::attach::{AttachMode, Attachment, survive};
+use crate::cipher::CpuEngine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::queue::Device;
 use crate::server::{Server, ServerHandle, ServerOptions};
@@ -370,7 +371,7 @@ impl Service {
             "in_use": self.user(),
             "notes": self.attachment.notes,
             "clients": self.server.clients(),
-            "engine": "cpu",
+            "engine": format!("cpu:{}", CpuEngine::in_use()),
             "cpu_us": cpu.tv_sec as u64 * 1_000_000 + cpu.tv_nsec as u64 / 1000,
         });
         // The device's own counters; what it says itself counts.

@@ -7,7 +7,8 @@ mod kdf;
 use clap::Subcommand;
 
 use crate::cipher::CpuEngine;
-use crate::error::{Error, Result};
+use crate::cli::engine::parse;
+use crate::error::Result;
 
 /// Measures this machine, on one thread
 #[derive(clap::Args, Debug)]
@@ -35,23 +36,8 @@ impl BenchArgs {
 
 /// The engine that `asked` names, or the one in use.
 ///
-/// Errors: `Device` (exit 4) for one that this machine doesn't have.
+/// Errors: as [`parse`].
 fn engine(asked: Option<&str>) -> Result<CpuEngine> {
-    let here = |engine: &CpuEngine| engine.is_here();
-    match asked {
-        None | Some("cpu") => Ok(CpuEngine::in_use()),
-        Some(name) => name
-            .strip_prefix("cpu:")
-            .and_then(CpuEngine::parse)
-            .filter(here)
-            .ok_or_else(|| {
-                let usable: Vec<String> = CpuEngine::ALL
-                    .iter()
-                    .filter(|engine| here(engine))
-                    .map(|engine| format!("cpu:{engine}"))
-                    .collect();
-                Error::device(format!("engine {name} can't be had here"))
-                    .hint(format!("one of {}", usable.join(", ")))
-            }),
-    }
+    let engine = asked.map(parse).transpose()?.flatten();
+    Ok(engine.unwrap_or_else(CpuEngine::in_use))
 }

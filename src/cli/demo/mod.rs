@@ -8,6 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use super::engine::{EngineArgs, parse};
 use super::{DONE, print};
 use crate::error::{Error, Result};
 
@@ -28,11 +29,14 @@ pub(crate) struct DemoArgs {
     /// Keep the folder with the volume
     #[arg(long)]
     keep: bool,
+    #[command(flatten)]
+    engine: EngineArgs,
 }
 
 impl DemoArgs {
     pub(crate) fn run(self) -> Result<u8> {
-        let mut demo = Demo::new(self.keep)?;
+        parse(self.engine.name())?;
+        let mut demo = Demo::new(self.keep, self.engine.name())?;
         let how = demo.play()?;
         print(format_args!("\n{how}"))?;
         if self.keep {
@@ -45,6 +49,7 @@ impl DemoArgs {
 /// A demonstration under way; what it has opened or mounted is undone when it is dropped.
 struct Demo {
     folder: PathBuf,
+    engine: String,
     keep: bool,
     name: String,
     is_open: bool,
@@ -62,13 +67,14 @@ enum Reached {
 }
 
 impl Demo {
-    fn new(keep: bool) -> Result<Self> {
+    fn new(keep: bool, engine: &str) -> Result<Self> {
         let name = format!("demo-{}", std::process::id());
         let folder = std::env::temp_dir().join(format!("luks-{name}-{:016x}", random()?));
         let made = DirBuilder::new().mode(0o700).create(&folder);
         made.map_err(|e| failed("make a temporary folder", e).on(folder.display()))?;
         let demo = Self {
             folder,
+            engine: engine.to_owned(),
             keep,
             name,
             is_open: false,
@@ -130,7 +136,12 @@ impl Demo {
 
     fn open(&mut self) -> Result<Reached> {
         let name = self.name.clone();
-        let answer = self.luks(&["open", "volume.img", &name, "--key-file", "key"])?;
+        let engine = self.engine.clone();
+        let mut command = vec!["open", "volume.img", &name, "--key-file", "key"];
+        if engine != "auto" {
+            command.extend(["--engine", &engine]);
+        }
+        let answer = self.luks(&command)?;
         self.is_open = true;
         let answer = answer.trim();
         print(answer)?;
