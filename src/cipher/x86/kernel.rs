@@ -3,7 +3,8 @@
 //! Eight registers of data are in flight, which covers the latency of a round on every CPU. In
 //! XTS the tweak is folded into the first and the last round key, so it costs no instruction of
 //! its own there, and the tweaks of the next registers are made while the rounds run: times x^8 is
-//! a byte shift and one carry-less multiplication.
+//! a byte shift and one carry-less multiplication. Where there are registers to spare, the next
+//! sector's are made then, too: otherwise the AES unit waits for them at every sector's start.
 #![allow(unsafe_code)] // Raw pointers to sectors whose bounds the caller has checked.
 
 use super::vector::Vector;
@@ -97,6 +98,48 @@ pub(super) unsafe fn ecb<V: Vector, const ROUNDS: usize>(
     }
 }
 
+/// The tweaks of a sector's first pass, from its first one.
+///
+/// # Safety
+/// As of [`Vector`].
+#[inline(always)]
+unsafe fn first_tweaks<V: Vector>(tweak: &[u8; 16]) -> [V; WIDE] {
+    let chains = 8 / V::BLOCKS;
+    // SAFETY: as the caller promises.
+    unsafe {
+        let first = V::splat(tweak.as_ptr());
+        let mut tweaks = [first; WIDE];
+        for i in 0..WIDE {
+            tweaks[i] = if i < chains {
+                first.spread((i * V::BLOCKS) as u32)
+            } else {
+                tweaks[i - chains].times_x8()
+            };
+        }
+        tweaks
+    }
+}
+
+/// The tweaks of the pass after that of `tweaks`, in the same sector.
+///
+/// # Safety
+/// As of [`Vector`].
+#[inline(always)]
+unsafe fn next_tweaks<V: Vector>(tweaks: &[V; WIDE]) -> [V; WIDE] {
+    let chains = 8 / V::BLOCKS;
+    let mut next = *tweaks;
+    for i in 0..WIDE {
+        let before = if i < chains {
+            WIDE - chains + i
+        } else {
+            i - chains
+        };
+        // SAFETY: as the caller promises.
+        next[i] = unsafe { next[before].times_x8() };
+    }
+    next
+}
+
 /// XTS over whole sectors, each with its first tweak (already encrypted). Source: IEEE 1619-2018,
 /// section 5.3.
 ///
@@ -105,50 +148,49 @@ pub(super) unsafe fn ecb<V: Vector, const ROUNDS: usize>(
 #[inline(always)]
 pub(super) unsafe fn xts<V: Vector, const ROUNDS: usize, const ENCRYPT: bool>(
     keys: RoundKeys,
-    tweaks: &Ivs,
+    firsts: &Ivs,
     sectors: Sectors,
 ) {
-    let chains = 8 / V::BLOCKS;
     let register_bytes = V::BLOCKS * 16;
     // SAFETY: a sector is a multiple of the 128, 256 or 512 bytes of WIDE registers, and all of a
     // pass is loaded before it is stored.
     unsafe {
         let first_key = V::splat(keys);
-        for (n, tweak) in tweaks.iter().take(sectors.count).enumerate() {
+        let mut tweaks = first_tweaks::<V>(&firsts[0]);
+        for n in 0..sectors.count {
             let source = sectors.source.add(n * sectors.sector_bytes);
             let target = sectors.target.add(n * sectors.sector_bytes);
-            let first = V::splat(tweak.as_ptr());
-            let mut tweaks = [first; WIDE];
-            for i in 0..WIDE {
-                tweaks[i] = if i < chains {
-                    first.spread((i * V::BLOCKS) as u32)
-                } else {
-                    tweaks[i - chains].times_x8()
-                };
-            }
+            // After the last sector, some other one's: they aren't used.
+            let following = &firsts[(n + 1) % SECTORS_MAX];
             let mut at = 0;
             loop {
-                let mut data = [first; WIDE];
+                let mut data = [first_key; WIDE];
                 for i in 0..WIDE {
                     data[i] =
                         V::load(source.add(at + i * register_bytes)).xor3(tweaks[i], first_key);
+                }
+                let is_last = at + WIDE * register_bytes >= sectors.sector_bytes;
+                let mut next = tweaks;
+                if V::SPARE && is_last {
+                    next = first_tweaks(following);
+                } else if V::SPARE {
+                    next = next_tweaks(&tweaks);
                 }
                 rounds::<V, WIDE, ROUNDS, ENCRYPT>(&mut data, keys, &tweaks);
                 for (i, data) in data.iter().enumerate() {
                     data.store(target.add(at + i * register_bytes));
                 }
                 at += WIDE * register_bytes;
-                if at >= sectors.sector_bytes {
+                tweaks = next;
+                if is_last {
                     break;
                 }
-                for i in 0..WIDE {
-                    let before = if i < chains {
-                        WIDE - chains + i
-                    } else {
-                        i - chains
-                    };
-                    tweaks[i] = tweaks[before].times_x8();
+                if !V::SPARE {
+                    tweaks = next_tweaks(&tweaks);
                 }
+            }
+            if !V::SPARE {
+                tweaks = first_tweaks(following);
             }
         }
     }

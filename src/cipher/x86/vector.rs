@@ -15,6 +15,8 @@ use std::arch::x86_64::*;
 pub(super) trait Vector: Copy {
     /// Blocks in one register.
     const BLOCKS: usize;
+    /// Whether the CPU has 32 such registers, not 16: room for one more set of tweaks.
+    const SPARE: bool;
 
     unsafe fn load(from: *const u8) -> Self;
     unsafe fn store(self, to: *mut u8);
@@ -42,6 +44,8 @@ const POLY: i64 = 0x87;
 
 impl Vector for __m128i {
     const BLOCKS: usize = 1;
+    const SPARE: bool = false;
+
     #[inline(always)]
     unsafe fn load(from: *const u8) -> Self {
         unsafe { _mm_loadu_si128(from.cast()) }
@@ -109,6 +113,8 @@ impl Vector for __m128i {
 
 impl Vector for __m256i {
     const BLOCKS: usize = 2;
+    const SPARE: bool = false;
+
     #[inline(always)]
     unsafe fn load(from: *const u8) -> Self {
         unsafe { _mm256_loadu_si256(from.cast()) }
@@ -185,6 +191,8 @@ impl Vector for __m256i {
 
 impl Vector for __m512i {
     const BLOCKS: usize = 4;
+    const SPARE: bool = true;
+
     #[inline(always)]
     unsafe fn load(from: *const u8) -> Self {
         unsafe { _mm512_loadu_si512(from.cast()) }
