@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::clock::{Measured, measure};
 use super::engine;
+use crate::buffer::BufferPool;
 use crate::cipher::{CipherSpec, CpuEngine, IvOptions, SectorCipher};
 use crate::cli::{DONE, print};
 use crate::error::{Error, Result};
@@ -193,7 +194,11 @@ impl Row<'_> {
             &self.candidate.key,
             self.sector_size,
         )?;
-        let mut data: Vec<u8> = (0..self.request_bytes).map(|i| (i * 7) as u8).collect();
+        // A buffer as the server has it: where the data starts matters to the vector units.
+        let mut data = BufferPool::new(self.request_bytes).take(self.request_bytes);
+        for (i, byte) in data.iter_mut().enumerate() {
+            *byte = (i * 7) as u8;
+        }
         let mut unit = 0;
         let units = data.len() as u64 / crate::units::IV_UNIT_BYTES;
         Ok(measure(|| {
