@@ -80,9 +80,10 @@ pub const STALL_SECONDS_MAX: u64 = 5;
 /// Seconds a server that was told to end waits for requests in flight.
 pub const DRAIN_SECONDS_MAX: u64 = 3;
 
-/// Bytes of one connection's thread's stack: its own frames are a few KiB, the rest is room for
-/// the device's.
-pub const CONNECTION_STACK_BYTES: usize = 256 << 10;
+/// Bytes of the stack of a thread that runs requests: a connection's, or a worker. Address space
+/// only, until it is used: optimised code needs a few KiB, unoptimised kernels of the wider ciphers
+/// some hundred.
+pub const STACK_BYTES: usize = 1 << 20;
 
 /// Connections of one server at a time.
 pub const CONNECTIONS_MAX: usize = 1024;

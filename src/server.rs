@@ -202,7 +202,7 @@ impl Server {
         // Where no thread can be had, the closure is dropped, and the client with it.
         thread::Builder::new()
             .name("nbd-lane".to_owned())
-            .stack_size(limits::CONNECTION_STACK_BYTES)
+            .stack_size(limits::STACK_BYTES)
             .spawn(move || {
                 serve(&link, &shared);
                 drop(entry);

@@ -7,9 +7,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 
+use crate::limits;
+
 /// Most workers of one pool: the deepest queue that plain reads and writes keep on a disk.
 pub(super) const WORKERS_MAX: usize = 64;
-const STACK_BYTES: usize = 256 << 10;
 
 /// A queue of jobs and the threads that run them, started as they are needed.
 pub(super) struct Pool<T> {
@@ -62,7 +63,7 @@ impl<T: Send + 'static> Pool<T> {
         let shared = Arc::clone(&self.shared);
         let started = thread::Builder::new()
             .name("luks-worker".into())
-            .stack_size(STACK_BYTES)
+            .stack_size(limits::STACK_BYTES)
             .spawn(move || shared.run());
         if started.is_err() {
             // No more threads to be had: the others take it; where there are none, it runs here.

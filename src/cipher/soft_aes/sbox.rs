@@ -1,7 +1,9 @@
-//! AES's S-box as a circuit: 113 sums, products and complements of single bits, each done on a
-//! whole word of them.
-//! Source: J. Boyar and R. Peralta, "A depth-16 circuit for the AES S-box" (2011), whose names of
-//! the wires are kept: `x` is the input and `s` the output, both from the highest bit.
+//! AES's S-box as a circuit: 115 sums and products of single bits and four complements, each done
+//! on a whole word of them.
+//! Source: J. Boyar and R. Peralta, "New logic minimization techniques with applications to
+//! cryptology" (IACR ePrint 2009/191), whose names of the wires are kept: `x` is the input and `s`
+//! the output, both from the highest bit. T. Pornin's BearSSL (`aes_ct64`, MIT licence) showed how
+//! a bitsliced AES is laid out around it.
 
 use super::slices::Word;
 
