@@ -48,8 +48,8 @@ impl IvRule {
     pub(super) fn new(engine: CpuEngine, spec: &CipherSpec, key: &[u8]) -> Result<Self> {
         let iv_bytes = iv_bytes(spec)?;
         let kind = match (spec.iv(), spec.iv_options()) {
-            // ECB has no use for one, and dm-crypt none for its name.
-            _ if iv_bytes == 0 => Kind::Null,
+            // ECB has no use for one, and dm-crypt none for its name, but where a hash must be made.
+            (iv, _) if iv_bytes == 0 && iv != Some("essiv") => Kind::Null,
             (Some("null"), None) => Kind::Null,
             (Some("plain"), None) => Kind::Plain,
             (Some("plain64"), None) => Kind::Plain64,
@@ -57,7 +57,9 @@ impl IvRule {
             (Some("benbi"), None) => Kind::Benbi {
                 shift: benbi_shift(spec)?,
             },
-            (Some("essiv"), Some(hash)) => Kind::Essiv(essiv_cipher(engine, spec, hash, key)?),
+            (Some("essiv"), Some(hash)) if iv_bytes > 0 => {
+                Kind::Essiv(essiv_cipher(engine, spec, hash, key)?)
+            }
             (Some("eboiv"), None) if spec.key_count() == 1 => {
                 return Self::eboiv(engine, spec, key);
             }
