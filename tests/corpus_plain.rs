@@ -7,6 +7,9 @@ use std::path::Path;
 
 use common::corpus::{Case, Corpus};
 use common::{Ended, has_tool, run_luks, skipped};
+use nbdcrypt::cipher::{CipherSpec, IvOptions, SectorCipher};
+use nbdcrypt::units::SectorSize;
+use sha2::{Digest, Sha256};
 
 /// What no maintained crate has.
 const REFUSED: [&str; 2] = ["khazad-cbc-plain64", "seed-cbc-plain64"];
@@ -231,5 +234,34 @@ fn equal_halves_of_an_xts_key_are_warned_of() {
         let ended = run_luks(&args, b"");
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
         assert_eq!(ended.stderr.contains("halves"), weak, "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn a_key_file_is_never_hashed() {
+    if !has_tools() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = zeros(folder.path());
+    let key: [u8; 64] = std::array::from_fn(|i| (i * 5) as u8);
+    let file = folder.path().join("key");
+    std::fs::write(&file, key).unwrap();
+    // AES-XTS of zeros under the file's bytes as they are.
+    let cipher = CipherSpec::parse("aes-xts-plain64").unwrap();
+    let iv = IvOptions::default();
+    let cipher = SectorCipher::new(&cipher, &key, SectorSize::MIN, iv).unwrap();
+    let mut plain = vec![0; 65536];
+    cipher.decrypt(&mut plain, 0);
+    let expected = hex::encode(Sha256::digest(&plain));
+
+    let flags = ["-c", "aes-xts-plain64", "-s", "512", "--key-file"];
+    let args = [&[image.as_str()], &flags[..], &[file.to_str().unwrap()]].concat();
+    for hash in [&[][..], &["--hash", "sha256"]] {
+        let ended = serve(folder.path(), &[&args[..], hash].concat(), b"");
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        assert_eq!(ended.stdout.split(' ').next(), Some(expected.as_str()));
+        let warned = ended.stderr.contains("a key file is never hashed");
+        assert_eq!(warned, !hash.is_empty(), "{}", ended.stderr);
     }
 }
