@@ -59,8 +59,8 @@ fn refused_by_us(combination: &Combination) -> Option<&'static str> {
             Some("a key that can't be halved, of which the kernel leaves a byte out")
         }
         (_, "eboiv" | "elephant", 2..) => Some("several keys in turn with BitLocker's IV"),
-        (mode, "lmk" | "elephant", _) if mode != "cbc" => {
-            Some("loop-AES's or BitLocker's format in a mode that they never had")
+        (mode, "lmk" | "elephant" | "tcw", _) if mode != "cbc" => {
+            Some("another system's format in a mode that it never had")
         }
         ("lrw", "eboiv", _) => Some("BitLocker's IV in LRW"),
         _ => None,

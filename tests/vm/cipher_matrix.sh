@@ -16,7 +16,7 @@ test=$(cargo test --quiet --release --test kernel_matrix --no-run --message-form
 VM_OUT=$(mktemp -d -p "${TMPDIR:-/var/tmp}")
 export VM_OUT
 trap 'rm -rf "$VM_OUT"' EXIT
-tools/vm-run -t 900 -- env TEST="$test" bash -c '
+tools/vm-run -t 1500 -- env TEST="$test" bash -c '
   set -euo pipefail
   # All that Debian builds; other kernels may lack some.
   for module in loop dm-crypt crypto_null xts lrw pcbc cts essiv authenc adiantum hctr2 xctr \
