@@ -71,6 +71,15 @@ pub const CONNECTION_BYTES_MAX: u64 = REQUEST_BYTES_MAX as u64;
 pub const RECEIVE_BYTES: usize = 128 << 10;
 /// Bytes of replies that are gathered before they are sent.
 pub const SEND_BATCH_BYTES: usize = 256 << 10;
+/// Bytes of requests that a connection may hold while its socket takes no more replies. What is
+/// read and decrypted further ahead of the client grows cold before it is sent.
+pub const SEND_AHEAD_BYTES: u64 = 1 << 20;
+/// Bytes of replies that the kernel is asked to keep for a client on a unix socket (it grants at
+/// most `net.core.wmem_max`). TCP sockets size their own.
+pub const SOCKET_SEND_BYTES: usize = 1 << 20;
+/// Longest time in microseconds that a lane looks for the next request before it sleeps: under
+/// what going to sleep and waking up cost on common machines.
+pub const SPIN_MICROSECONDS_MAX: u64 = 30;
 /// Most extents in one BLOCK_STATUS reply; the client asks again for what is left.
 pub const EXTENTS_MAX: usize = 8192;
 

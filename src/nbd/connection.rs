@@ -22,14 +22,19 @@ use super::handshake::{Outcome, Terms, handshake};
 use super::input::Input;
 use super::link::{Held, Link};
 use super::reply::Reply;
+use super::spin::Spin;
 use super::wire::{REQUEST_HEADER_BYTES, RequestHeader, command};
 use crate::limits;
 use crate::queue::{Completions, Device, Operation, Request, Stats};
 
+/// A read at least this long is worth a worker's wake-up, if more requests wait behind it.
+const SHARED_READ_BYTES_MIN: u32 = 64 << 10;
 /// A write up to this long, of whole pages and without FUA, is run by the lane: the page cache
 /// takes it without waiting for a device, sooner than a worker would wake up.
 const INLINE_WRITE_BYTES_MAX: u32 = 64 << 10;
 const PAGE_BYTES: u64 = 4096;
+/// CPU pauses between two looks at the socket while spinning: about a microsecond.
+const SPIN_PAUSES: usize = 20;
 /// How often a lane that waits while it holds memory looks whether its client is stalled.
 const STALL_CHECK: Duration = Duration::from_secs(1);
 
@@ -75,6 +80,9 @@ struct Lane<'a> {
     caught_up: Instant,
     /// Taking on a request may have waited for a device.
     waited: bool,
+    /// The socket takes no more replies for now.
+    backed_up: bool,
+    spin: Spin,
 }
 
 /// What the next bytes of the stream are.
@@ -112,13 +120,17 @@ impl<'a> Lane<'a> {
             moved: (0, Instant::now()),
             caught_up: Instant::now(),
             waited: false,
+            backed_up: false,
+            spin: Spin::default(),
         }
     }
 
     fn run(mut self) {
         while !self.is_given_up() {
+            let awake = self.shared.device.awake();
             let step = self.process();
             self.flush();
+            drop(awake);
             if self.link.stopping() {
                 break;
             }
@@ -221,6 +233,7 @@ impl<'a> Lane<'a> {
         let held = self.held();
         let bytes = held.bytes.saturating_add(u64::from(next.len_bytes));
         held.requests >= limits::CONNECTION_REQUESTS_MAX as u64
+            || (self.backed_up && held.bytes >= limits::SEND_AHEAD_BYTES)
             || (held.bytes > 0 && bytes > limits::CONNECTION_BYTES_MAX)
     }
 
@@ -298,8 +311,12 @@ impl<'a> Lane<'a> {
             })
     }
 
-    /// Runs a request here where that needs no waiting, else hands it to a worker.
-    fn dispatch(&mut self, mut request: Request) {
+    /// Runs a request here where that needs no waiting and a worker has nothing to win, else hands
+    /// it to a worker.
+    fn dispatch(&mut self, request: Request) {
+        let Some(mut request) = self.share(request) else {
+            return;
+        };
         let device = &self.shared.device;
         let result = match request.operation {
             Operation::Read => device.run_without_waiting(&mut request),
@@ -316,6 +333,20 @@ impl<'a> Lane<'a> {
                 device.submit(request, Arc::clone(self.link) as Arc<dyn Completions>);
             }
         }
+    }
+
+    /// Gives a large read to a worker if a core is free for it and this lane has more to do;
+    /// gives it back if not.
+    fn share(&self, request: Request) -> Option<Request> {
+        let is_large = request.len_bytes >= SHARED_READ_BYTES_MIN;
+        if !is_large || request.operation != Operation::Read || self.input.header().is_none() {
+            return Some(request);
+        }
+        self.link.submitting();
+        let completions = Arc::clone(self.link) as Arc<dyn Completions>;
+        let request = self.shared.device.share(request, completions)?;
+        self.link.not_submitted();
+        Some(request)
     }
 
     fn block_status(&self, header: &RequestHeader, one: bool) -> Reply {
@@ -338,7 +369,7 @@ impl<'a> Lane<'a> {
 
     fn flush(&mut self) {
         self.link.note_requests(self.taken.requests);
-        self.released = self.link.send(&mut self.batch);
+        (self.released, self.backed_up) = self.link.send(&mut self.batch);
         self.batch_bytes = 0;
     }
 
@@ -351,11 +382,30 @@ impl<'a> Lane<'a> {
             self.input.drained = false;
             return self.wait(None);
         }
-        let flags = if idle {
-            RecvFlags::empty()
-        } else {
-            RecvFlags::DONTWAIT
-        };
+        if !idle {
+            return match self.receive_some(RecvFlags::DONTWAIT)? {
+                true => Ok(()),
+                false => self.wait(None),
+            };
+        }
+        if let Some(budget) = self.spin.budget() {
+            let awake = self.shared.device.awake();
+            let begun = Instant::now();
+            while awake.has_a_core() && begun.elapsed() < budget {
+                if self.receive_some(RecvFlags::DONTWAIT)? {
+                    self.spin.turned(Instant::now());
+                    return Ok(());
+                }
+                (0..SPIN_PAUSES).for_each(|_| std::hint::spin_loop());
+            }
+        }
+        self.receive_some(RecvFlags::empty())?;
+        self.spin.turned(Instant::now());
+        Ok(())
+    }
+
+    /// Receives once. `false` if there was nothing and the flags forbid to wait for it.
+    fn receive_some(&mut self, flags: RecvFlags) -> Result<bool, Gone> {
         let payload = match &mut self.pending {
             Pending::Payload(request, filled) => {
                 request.payload_mut().get_mut(*filled..).unwrap_or_default()
@@ -369,9 +419,9 @@ impl<'a> Lane<'a> {
                 if let Pending::Payload(_, filled) = &mut self.pending {
                     *filled += received.payload_bytes;
                 }
-                Ok(())
+                Ok(true)
             }
-            Err(Errno::AGAIN) => self.wait(None),
+            Err(Errno::AGAIN) => Ok(false),
             Err(_) => {
                 self.link.break_off();
                 Err(Gone)
@@ -384,6 +434,7 @@ impl<'a> Lane<'a> {
     fn wait(&mut self, progress_since: Option<Held>) -> Result<(), Gone> {
         let sleep = self.link.sleep(progress_since.is_some());
         self.released = sleep.released;
+        self.backed_up = sleep.wants_writable;
         if progress_since.is_some_and(|since| since != sleep.released) {
             return Ok(());
         }

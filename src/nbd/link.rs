@@ -157,14 +157,20 @@ impl Link {
         self.lock().in_flight += 1;
     }
 
-    /// Queues the lane's replies and sends what the socket takes. Returns what has been released.
-    pub(super) fn send(&self, replies: &mut VecDeque<Reply>) -> Held {
+    /// Takes the last [`Self::submitting`] back.
+    pub(super) fn not_submitted(&self) {
+        self.lock().in_flight -= 1;
+    }
+
+    /// Queues the lane's replies and sends what the socket takes. Returns what has been released,
+    /// and whether the socket takes no more.
+    pub(super) fn send(&self, replies: &mut VecDeque<Reply>) -> (Held, bool) {
         let mut state = self.lock();
         if !replies.is_empty() {
             state.queue.append(replies);
             state = self.pump(state);
         }
-        state.released
+        (state.released, state.left_to_lane)
     }
 
     /// Sends what was left to the lane, now that the socket is writable.

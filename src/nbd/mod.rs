@@ -23,6 +23,7 @@ mod input;
 mod link;
 mod options;
 mod reply;
+mod spin;
 pub mod wire;
 
 pub use connection::{Shared, serve};

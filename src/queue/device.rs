@@ -42,6 +42,9 @@ pub struct Device {
     sync_failed: AtomicBool,
     /// Requests that were begun or submitted, and have not ended.
     in_flight: AtomicUsize,
+    /// Threads that compute now: lanes that are awake, and workers that help them.
+    busy: AtomicUsize,
+    cores: usize,
 }
 
 /// The order of overlapping requests, and those that wait for their turn.
@@ -64,6 +67,8 @@ struct Job {
     request: Request,
     completions: Arc<dyn Completions>,
     entry: Option<EntryId>,
+    /// Counted in [`Device::busy`] until it is done.
+    helps: bool,
 }
 
 /// One thread's wait for its turn.
@@ -87,6 +92,8 @@ impl Device {
             stats: Stats::default(),
             sync_failed: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
+            busy: AtomicUsize::new(0),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
         })
     }
 
@@ -208,12 +215,38 @@ impl Device {
     /// Hands the request to a worker, which calls `completions` once. Many may be in flight; they
     /// may end in any order. Overlapping requests run in the order they are submitted.
     pub fn submit(self: &Arc<Self>, request: Request, completions: Arc<dyn Completions>) {
+        self.push(request, completions, false);
+    }
+
+    /// As [`Self::submit`] if a core is free for a worker to compute on; else gives the request
+    /// back.
+    pub fn share(
+        self: &Arc<Self>,
+        request: Request,
+        completions: Arc<dyn Completions>,
+    ) -> Option<Request> {
+        if self.busy.fetch_add(1, Ordering::Relaxed) >= self.cores {
+            self.busy.fetch_sub(1, Ordering::Relaxed);
+            return Some(request);
+        }
+        self.push(request, completions, true);
+        None
+    }
+
+    /// Counts the calling lane as awake until the guard is dropped.
+    pub fn awake(&self) -> Awake<'_> {
+        self.busy.fetch_add(1, Ordering::Relaxed);
+        Awake(self)
+    }
+
+    fn push(self: &Arc<Self>, request: Request, completions: Arc<dyn Completions>, helps: bool) {
         self.begin();
         let mut job = Job {
             device: Arc::clone(self),
             request,
             completions,
             entry: None,
+            helps,
         };
         let mut overlaps = self.lock();
         if let Some((start, end, exclusive)) = self.claim(&job.request) {
@@ -418,6 +451,23 @@ impl Device {
     }
 }
 
+/// A lane that is awake; see [`Device::awake`].
+#[derive(Debug)]
+pub struct Awake<'a>(&'a Device);
+
+impl Awake<'_> {
+    /// Whether there is a core for each of the device's threads that compute.
+    pub fn has_a_core(&self) -> bool {
+        self.0.cores > 1 && self.0.busy.load(Ordering::Relaxed) < self.0.cores
+    }
+}
+
+impl Drop for Awake<'_> {
+    fn drop(&mut self) {
+        self.0.busy.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 enum Entered {
     Running(Option<EntryId>),
     Parked(EntryId),
@@ -430,6 +480,9 @@ impl Job {
             self.device.leave(entry);
         }
         self.completions.complete(self.request, result);
+        if self.helps {
+            self.device.busy.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use rustix::net::{
 
 use super::uri;
 use crate::error::{Error, Result};
+use crate::limits;
 
 /// Connections that may wait to be accepted; the kernel's own limit may be lower.
 const BACKLOG: i32 = 1024;
@@ -132,6 +133,8 @@ impl Listener {
         let client = accept_with(&self.socket, SocketFlags::CLOEXEC)?;
         match &self.address {
             Address::Unix(..) => {
+                // More replies leave by one call; where it is refused, fewer do.
+                let _ = sockopt::set_socket_send_buffer_size(&client, limits::SOCKET_SEND_BYTES);
                 let peer = sockopt::socket_peercred(&client).map_or_else(
                     |_| "unix".to_owned(),
                     |who| format!("unix:pid={},uid={}", who.pid.as_raw_pid(), who.uid.as_raw()),

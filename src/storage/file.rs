@@ -26,6 +26,8 @@ pub enum OpenMode {
 pub struct FileStorage {
     file: File,
     path: PathBuf,
+    /// Whether its pages are always in memory (tmpfs, ramfs): no read waits for a device.
+    in_memory: bool,
     /// Cleared for good when the kernel says that this file can't be read without waiting.
     reads_without_waiting: AtomicBool,
 }
@@ -51,6 +53,7 @@ impl FileStorage {
             return Err(Error::device("not a regular file or block device").on(named()));
         }
         Ok(Self {
+            in_memory: kind.is_file() && is_in_memory(&file),
             file,
             path: path.to_owned(),
             reads_without_waiting: AtomicBool::new(true),
@@ -89,6 +92,14 @@ impl FileStorage {
     }
 }
 
+/// Source: statfs(2), its table of file system types.
+fn is_in_memory(file: &File) -> bool {
+    const TMPFS_MAGIC: u64 = 0x0102_1994;
+    const RAMFS_MAGIC: u64 = 0x8584_58f6;
+    rustix::fs::fstatfs(file)
+        .is_ok_and(|about| matches!(about.f_type as u64, TMPFS_MAGIC | RAMFS_MAGIC))
+}
+
 fn open_error(error: io::Error, mode: OpenMode) -> Error {
     let hint = match (error.kind(), mode) {
         (io::ErrorKind::NotFound, _) => Some("check the path"),
@@ -118,6 +129,10 @@ impl Storage for FileStorage {
     }
 
     fn read_without_waiting_at(&self, buf: &mut [u8], offset_bytes: u64) -> io::Result<bool> {
+        if self.in_memory {
+            // These file systems don't know the flag below.
+            return self.read_at(buf, offset_bytes).map(|()| true);
+        }
         if !self.reads_without_waiting.load(Ordering::Relaxed) {
             return Ok(false);
         }
