@@ -13,7 +13,7 @@ use crate::cipher::{CipherSpec, SectorCipher};
 use crate::error::{Error, ErrorKind, Result};
 use crate::image::{self, Place};
 use crate::luks::{Credential, Header, UnlockOptions, VolumeKey};
-use crate::queue::{Device, DeviceOptions};
+use crate::queue::{Device, DeviceOptions, IoMode};
 use crate::secret::Secret;
 use crate::storage::{FileStorage, OpenMode, Storage};
 use crate::volume::Volume;
@@ -111,6 +111,16 @@ pub struct UnlockArgs {
     #[arg(long, help_heading = "How it is opened")]
     pub allow_null_cipher: bool,
 
+    /// Read and write IMAGE by: auto, uring (io_uring), or plain (pread and pwrite)
+    #[arg(
+        long,
+        value_name = "IO",
+        default_value = "auto",
+        help_heading = "How it is opened"
+    )]
+    #[arg(value_parser = io_mode)]
+    pub io: IoMode,
+
     /// What is told of a plain volume.
     #[command(flatten)]
     pub plain: PlainArgs,
@@ -130,6 +140,15 @@ pub enum VolumeType {
     Plain,
     /// A type that cryptsetup opens and this version doesn't.
     Unsupported(&'static str),
+}
+
+fn io_mode(name: &str) -> std::result::Result<IoMode, String> {
+    match name {
+        "auto" => Ok(IoMode::Auto),
+        "uring" => Ok(IoMode::Uring),
+        "plain" => Ok(IoMode::Plain),
+        _ => Err("must be auto, uring or plain".to_owned()),
+    }
 }
 
 impl FromStr for VolumeType {
@@ -187,9 +206,16 @@ pub fn open_volume(args: &UnlockArgs, image: &Path) -> Result<Opened> {
     let options = DeviceOptions {
         read_only: args.read_only,
         allow_discards,
+        io: args.io,
     };
+    let device = Device::new(volume, data, options);
+    if args.io == IoMode::Uring && !device.has_ring() {
+        return Err(Error::device("io_uring can't be had here")
+            .on(image.display())
+            .hint("--io auto, which does without; `luks engines` says why"));
+    }
     Ok(Opened {
-        device: Device::new(volume, data, options),
+        device,
         allow_discards,
     })
 }

@@ -52,9 +52,7 @@ pub(super) fn io_uring() -> Found {
     let result = unsafe { libc::syscall(libc::SYS_io_uring_setup, 0, std::ptr::null_mut::<u8>()) };
     let error = io::Error::last_os_error();
     match (result, error.raw_os_error()) {
-        (-1, Some(libc::EFAULT | libc::EINVAL)) => {
-            Ok("the kernel takes io_uring calls; this version reads by pread".to_owned())
-        }
+        (-1, Some(libc::EFAULT | libc::EINVAL)) => Ok("the kernel takes io_uring calls".to_owned()),
         (-1, Some(libc::ENOSYS)) => Err("the kernel has no io_uring, or hides it".to_owned()),
         (-1, Some(libc::EPERM)) => Err("io_uring is forbidden here".to_owned()),
         _ => Err(format!("io_uring doesn't answer as it should: {error}")),

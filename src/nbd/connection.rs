@@ -6,6 +6,7 @@
 //! taken included; over that it reads no more. It waits for request memory only while it holds
 //! none, so lanes can't wait for each other.
 
+use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use super::reply::Reply;
 use super::spin::Spin;
 use super::wire::{REQUEST_HEADER_BYTES, RequestHeader, command};
 use crate::limits;
-use crate::queue::{Completions, Device, Operation, Request, Stats};
+use crate::queue::{Completions, Device, IoMode, Operation, Request, Ring, Stats};
 
 /// A read at least this long is worth a worker's wake-up, if more requests wait behind it.
 const SHARED_READ_BYTES_MIN: u32 = 64 << 10;
@@ -83,6 +84,9 @@ struct Lane<'a> {
     /// The socket takes no more replies for now.
     backed_up: bool,
     spin: Spin,
+    /// What moves data while this lane does other things; made when it is first needed.
+    ring: OnceCell<Option<Ring>>,
+    ring_broke: bool,
 }
 
 /// What the next bytes of the stream are.
@@ -122,6 +126,8 @@ impl<'a> Lane<'a> {
             waited: false,
             backed_up: false,
             spin: Spin::default(),
+            ring: OnceCell::new(),
+            ring_broke: false,
         }
     }
 
@@ -131,7 +137,7 @@ impl<'a> Lane<'a> {
             let step = self.process();
             self.flush();
             drop(awake);
-            if self.link.stopping() {
+            if self.link.stopping() || self.ring_broke {
                 break;
             }
             let goes_on = match step {
@@ -145,6 +151,10 @@ impl<'a> Lane<'a> {
         }
         // A write that was not received whole is not done.
         self.pending = Pending::Header;
+        while self.ring_in_flight() > 0 && !self.ring_broke {
+            self.run_ring(true);
+            (self.released, self.backed_up) = self.link.send(&mut self.batch);
+        }
         while !self.link.sleep(true).idle {
             if self.wait(Some(self.released)).is_err() {
                 self.link.break_off();
@@ -319,6 +329,7 @@ impl<'a> Lane<'a> {
         };
         let device = &self.shared.device;
         let result = match request.operation {
+            _ if device.io() == IoMode::Uring => None,
             Operation::Read => device.run_without_waiting(&mut request),
             Operation::Write { fua: false } if is_inline_write(&request) => {
                 self.waited = true;
@@ -328,10 +339,56 @@ impl<'a> Lane<'a> {
         };
         match result {
             Some(result) => self.reply(Reply::to_request(request, result, self.terms)),
-            None => {
-                self.link.submitting();
-                device.submit(request, Arc::clone(self.link) as Arc<dyn Completions>);
+            None => self.hand_over(request),
+        }
+    }
+
+    /// Leaves a request that may have to wait for a device to the ring, or else to the workers.
+    fn hand_over(&mut self, mut request: Request) {
+        let device = &self.shared.device;
+        let by_ring = match device.io() {
+            IoMode::Plain => false,
+            IoMode::Uring => true,
+            // The encryption of a large write is worth a worker.
+            IoMode::Auto => {
+                request.operation == Operation::Read || request.len_bytes <= INLINE_WRITE_BYTES_MAX
             }
+        };
+        if by_ring {
+            self.ring.get_or_init(|| Ring::new(device));
+            if let Some(Some(ring)) = self.ring.get_mut() {
+                match ring.start(request) {
+                    None => return,
+                    Some(back) => request = back,
+                }
+            }
+        }
+        self.link.submitting();
+        device.submit(request, Arc::clone(self.link) as Arc<dyn Completions>);
+    }
+
+    fn ring_in_flight(&self) -> usize {
+        let ring = self.ring.get().and_then(Option::as_ref);
+        ring.map_or(0, Ring::in_flight)
+    }
+
+    /// Submits what was left to the ring, and replies to what it has done.
+    fn run_ring(&mut self, wait: bool) {
+        let Some(Some(ring)) = self.ring.get_mut() else {
+            return;
+        };
+        if ring.in_flight() == 0 {
+            return;
+        }
+        let (terms, batch, batch_bytes) = (self.terms, &mut self.batch, &mut self.batch_bytes);
+        let ran = ring.run(wait, |request, result| {
+            let reply = Reply::to_request(request, result, terms);
+            *batch_bytes += reply.unsent_bytes();
+            batch.push_back(reply);
+        });
+        if ran.is_err() {
+            self.ring_broke = true;
+            self.link.break_off();
         }
     }
 
@@ -368,6 +425,7 @@ impl<'a> Lane<'a> {
     }
 
     fn flush(&mut self) {
+        self.run_ring(false);
         self.link.note_requests(self.taken.requests);
         (self.released, self.backed_up) = self.link.send(&mut self.batch);
         self.batch_bytes = 0;
@@ -441,15 +499,18 @@ impl<'a> Lane<'a> {
         let mut wanted = PollFlags::empty();
         wanted.set(PollFlags::IN, progress_since.is_none());
         wanted.set(PollFlags::OUT, sleep.wants_writable);
+        let ring = self.ring.get().and_then(Option::as_ref);
+        let ring_fd = ring.map_or(self.link.wake_fd(), Ring::fd);
         let mut fds = [
             PollFd::from_borrowed_fd(self.link.wake_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(ring_fd, PollFlags::IN),
             PollFd::from_borrowed_fd(self.link.socket(), wanted),
         ];
         // A socket whose client is gone is always ready; with nothing wanted of it, it is left out.
         let count = if sleep.broken && wanted.is_empty() {
-            1
-        } else {
             2
+        } else {
+            3
         };
         let timeout = Timespec::try_from(STALL_CHECK).ok();
         let ready = match poll(fds.get_mut(..count).unwrap_or_default(), timeout.as_ref()) {
@@ -457,7 +518,7 @@ impl<'a> Lane<'a> {
             Err(Errno::INTR) => return Ok(()),
             Err(_) => return Err(Gone),
         };
-        let [wake, socket] = fds.map(|fd| fd.revents());
+        let [wake, _, socket] = fds.map(|fd| fd.revents());
         if ready == 0 {
             let moved = sleep.sent_bytes + self.received_bytes;
             let client_is_due =

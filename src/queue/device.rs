@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -11,12 +12,25 @@ use super::execute::Below;
 use super::order::{EntryId, Order};
 use super::plan::Span;
 use super::pool::Pool;
-use super::{Completions, Operation, Request, Stats};
+use super::{Completions, Operation, Request, Ring, Stats};
 use crate::buffer::{Buffer, BufferPool};
 use crate::limits;
 use crate::storage::{Extent, Storage};
 use crate::units::SectorSize;
 use crate::volume::{Volume, VolumeAbout};
+
+/// How storage is read and written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IoMode {
+    /// What is in memory by plain calls, what has to be waited for by io_uring where that can be
+    /// had.
+    #[default]
+    Auto,
+    /// By pread and pwrite.
+    Plain,
+    /// By io_uring, wherever it can be had.
+    Uring,
+}
 
 /// How a device is served.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +39,8 @@ pub struct DeviceOptions {
     pub read_only: bool,
     /// Pass trims down, and tell holes from data.
     pub allow_discards: bool,
+    /// How storage is read and written.
+    pub io: IoMode,
 }
 
 /// A served volume. Shared by every connection and front end.
@@ -33,6 +49,7 @@ pub struct Device {
     storage: Arc<dyn Storage>,
     read_only: bool,
     can_trim: bool,
+    io: IoMode,
     buffers: Arc<BufferPool>,
     overlaps: Mutex<Overlaps>,
     pool: Pool<Job>,
@@ -84,6 +101,7 @@ impl Device {
         Arc::new(Self {
             can_trim: options.allow_discards && !options.read_only && storage.can_discard(),
             read_only: options.read_only,
+            io: options.io,
             volume,
             storage,
             buffers: BufferPool::new(limits::BUFFER_BYTES_MAX),
@@ -115,6 +133,21 @@ impl Device {
     /// Whether trims reach the storage: discards are allowed and the storage can free.
     pub fn can_trim(&self) -> bool {
         self.can_trim
+    }
+
+    /// How its storage is to be read and written: as was asked for, where that can be.
+    pub fn io(&self) -> IoMode {
+        match self.io {
+            // Nothing to wait for, and the kernel hands what a ring is asked for to its workers.
+            IoMode::Auto if self.storage.is_in_memory() => IoMode::Plain,
+            io if self.ring_file().is_some() => io,
+            _ => IoMode::Plain,
+        }
+    }
+
+    /// Whether an io_uring can be had for it.
+    pub fn has_ring(self: &Arc<Self>) -> bool {
+        self.ring_file().is_some() && Ring::new(self).is_some()
     }
 
     /// What volume it is.
@@ -237,6 +270,63 @@ impl Device {
     pub fn awake(&self) -> Awake<'_> {
         self.busy.fetch_add(1, Ordering::Relaxed);
         Awake(self)
+    }
+
+    /// The file that rings read and write, if one file is all there is below.
+    pub(super) fn ring_file(&self) -> Option<BorrowedFd<'_>> {
+        self.storage.file_at(0, 0).map(|(file, _)| file)
+    }
+
+    /// Begins a request that a ring will move, and encrypts it if it writes: where its sectors lie
+    /// in the file, and the claim to them. `None`, and nothing has happened, where it isn't whole
+    /// sectors of one segment, may not be, or has to wait for another.
+    pub(super) fn begin_in_ring(&self, request: &mut Request) -> Option<(u64, Option<EntryId>)> {
+        let reads = request.operation == Operation::Read;
+        if !reads && (self.read_only || !matches!(request.operation, Operation::Write { .. })) {
+            return None;
+        }
+        let span = self.span(request.offset_bytes, request.len_bytes);
+        if !reads && (span.head_partial || span.tail_partial) {
+            return None;
+        }
+        let segment = &self.volume.segments[self.volume.segment_index_at(span.start_bytes)];
+        if span.end_bytes() > segment.start_bytes + segment.len_bytes {
+            return None;
+        }
+        let below_bytes = segment.storage_offset_bytes + (span.start_bytes - segment.start_bytes);
+        let (_, file_offset_bytes) = self.storage.file_at(below_bytes, span.len_bytes)?;
+        let entry = self.enter_if_free(request)?;
+        self.begin();
+        if !reads {
+            self.below().encrypt(request);
+        }
+        Some((file_offset_bytes, entry))
+    }
+
+    /// Ends what [`Self::begin_in_ring`] began, with what came of moving it.
+    pub(super) fn end_in_ring(
+        &self,
+        request: &mut Request,
+        entry: Option<EntryId>,
+        result: io::Result<()>,
+    ) -> io::Result<()> {
+        let result = match (result, request.operation) {
+            (Ok(()), Operation::Read) => guarded(|| {
+                self.below().decrypt(request);
+                Ok(())
+            }),
+            (Err(e), Operation::Write { fua: true })
+                if e.raw_os_error() == Some(libc::EOPNOTSUPP) =>
+            {
+                // A file system that can't write through; what is encrypted already lies there
+                // once it is written and synced.
+                self.below().write_encrypted(request)
+            }
+            (result, _) => result,
+        };
+        let result = self.check_durable(request.operation, result);
+        self.leave(entry);
+        self.count(request, result)
     }
 
     fn push(self: &Arc<Self>, request: Request, completions: Arc<dyn Completions>, helps: bool) {

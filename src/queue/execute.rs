@@ -80,6 +80,32 @@ impl Below<'_> {
         Ok(cached)
     }
 
+    /// Encrypts a request of whole sectors of one segment, in place.
+    pub(super) fn encrypt(self, request: &mut Request) {
+        let start_bytes = request.offset_bytes;
+        let segment = &self.volume.segments[self.volume.segment_index_at(start_bytes)];
+        if let Some(buffer) = request.buffer.as_deref_mut() {
+            encrypt(segment, start_bytes, buffer);
+        }
+    }
+
+    /// Decrypts the sectors around a request in one segment, in place.
+    pub(super) fn decrypt(self, request: &mut Request) {
+        let start_bytes = request.offset_bytes - request.pad_bytes as u64;
+        let segment = &self.volume.segments[self.volume.segment_index_at(start_bytes)];
+        if let Some(buffer) = request.buffer.as_deref_mut() {
+            decrypt(segment, start_bytes, buffer);
+        }
+    }
+
+    /// Writes a request of whole sectors of one segment that is encrypted already, durably.
+    pub(super) fn write_encrypted(self, request: &Request) -> io::Result<()> {
+        let segment = &self.volume.segments[self.volume.segment_index_at(request.offset_bytes)];
+        let buffer = request.buffer.as_deref().unwrap_or_default();
+        self.storage
+            .write_durable_at(buffer, below(segment, request.offset_bytes))
+    }
+
     /// Reads and decrypts whole sectors from `start_bytes` on.
     fn read(self, buffer: &mut [u8], start_bytes: u64) -> io::Result<()> {
         self.each_slice(buffer, start_bytes, |segment, start, slice| {

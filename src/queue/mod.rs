@@ -9,10 +9,12 @@ mod order;
 mod plan;
 mod pool;
 mod request;
+mod ring;
 mod stats;
 
-pub use device::{Device, DeviceOptions};
+pub use device::{Awake, Device, DeviceOptions, IoMode};
 pub use request::{Completions, Operation, Request};
+pub use ring::Ring;
 pub use stats::Stats;
 
 pub use crate::storage::Extent;

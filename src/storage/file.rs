@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -218,6 +219,14 @@ impl Storage for FileStorage {
             end_bytes: hole.clamp(offset_bytes + 1, end_bytes),
             hole: false,
         })
+    }
+
+    fn is_in_memory(&self) -> bool {
+        self.in_memory
+    }
+
+    fn file_at(&self, offset_bytes: u64, _len_bytes: u64) -> Option<(BorrowedFd<'_>, u64)> {
+        Some((self.file.as_fd(), offset_bytes))
     }
 
     fn will_need(&self, offset_bytes: u64, len_bytes: u64) {

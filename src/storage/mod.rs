@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::io;
+use std::os::fd::BorrowedFd;
 
 mod faulty;
 mod file;
@@ -57,6 +58,17 @@ pub trait Storage: Send + Sync + Debug {
     /// The extent that begins at `offset_bytes`, cut at `end_bytes`. Storage that can't tell says
     /// data.
     fn extent_at(&self, offset_bytes: u64, end_bytes: u64) -> io::Result<Extent>;
+
+    /// Whether nothing ever waits for a device: it is all in memory.
+    fn is_in_memory(&self) -> bool {
+        false
+    }
+
+    /// The file that holds the range, and where in it, if one does: for those that read and write
+    /// it by themselves.
+    fn file_at(&self, _offset_bytes: u64, _len_bytes: u64) -> Option<(BorrowedFd<'_>, u64)> {
+        None
+    }
 
     /// Tells the storage that this range will be read soon. Does nothing by default.
     fn will_need(&self, _offset_bytes: u64, _len_bytes: u64) {}

@@ -1,6 +1,7 @@
 //! A part of another storage: a partition, or a volume inside a disk image.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use super::{Extent, Storage};
@@ -84,6 +85,15 @@ impl Storage for Window {
             end_bytes: extent.end_bytes - self.start_bytes,
             hole: extent.hole,
         })
+    }
+
+    fn is_in_memory(&self) -> bool {
+        self.below.is_in_memory()
+    }
+
+    fn file_at(&self, offset_bytes: u64, len_bytes: u64) -> Option<(BorrowedFd<'_>, u64)> {
+        let offset_bytes = self.offset(offset_bytes, len_bytes).ok()?;
+        self.below.file_at(offset_bytes, len_bytes)
     }
 
     fn will_need(&self, offset_bytes: u64, len_bytes: u64) {
