@@ -76,6 +76,7 @@ fn nbdinfo_sees_what_is_offered() {
         DeviceOptions {
             allow_discards: true,
             read_only: false,
+            ..DeviceOptions::default()
         },
     );
     let text = succeeds(Command::new("nbdinfo").args(["--json", &uri(&served)]));
@@ -222,6 +223,7 @@ for structured in (True, False):
     let options = DeviceOptions {
         allow_discards: true,
         read_only: false,
+        ..DeviceOptions::default()
     };
     let served = served(512, options);
     let mut command = Command::new(python);
@@ -231,6 +233,7 @@ for structured in (True, False):
         DeviceOptions {
             read_only: true,
             allow_discards: false,
+            ..DeviceOptions::default()
         },
     );
     let script = r#"
@@ -262,6 +265,7 @@ fn qemu_reads_and_writes() {
         DeviceOptions {
             allow_discards: true,
             read_only: false,
+            ..DeviceOptions::default()
         },
     );
     let commands = [

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nbdcrypt::cipher::{CipherSpec, IvOptions, SectorCipher};
-use nbdcrypt::queue::DeviceOptions;
-use nbdcrypt::storage::{FaultyStorage, MemoryStorage};
+use nbdcrypt::queue::{DeviceOptions, IoMode};
+use nbdcrypt::storage::{FaultyStorage, FileStorage, MemoryStorage, OpenMode, Storage};
 use nbdcrypt::units::SectorSize;
 use nbdcrypt::volume::SegmentKind;
 use proptest::prelude::*;
@@ -64,6 +64,36 @@ fn kinds() -> impl Strategy<Value = (SegmentKind, SectorSize)> {
         Just(cipher(512)),
         Just(cipher(4096)),
     ]
+}
+
+/// What a device lies on.
+#[derive(Clone, Copy, Debug)]
+enum Below {
+    /// Memory, each request delayed by so many microseconds: with a delay nothing is read without
+    /// waiting, so the workers do it.
+    Memory(u64),
+    File(IoMode),
+}
+
+impl Below {
+    fn storage(self) -> (Arc<dyn Storage>, IoMode) {
+        match self {
+            Self::Memory(delay_us) => {
+                let memory = Arc::new(MemoryStorage::new(vec![0; SIZE as usize]));
+                let slow = FaultyStorage::new(memory);
+                slow.delay_each(Duration::from_micros(delay_us));
+                (Arc::new(slow), IoMode::Auto)
+            }
+            Self::File(io) => (file(SIZE), io),
+        }
+    }
+}
+
+/// A file that is gone when it is closed.
+fn file(len_bytes: u64) -> Arc<dyn Storage> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(len_bytes).unwrap();
+    Arc::new(FileStorage::open(file.path(), OpenMode::ReadWrite).unwrap())
 }
 
 /// What a write holds: no two bytes in reach are alike, so that none can be in another's place.
@@ -178,14 +208,16 @@ proptest! {
     #[test]
     fn any_sequence_over_several_connections_equals_a_vec(
         (kind, sector) in kinds(),
-        delay_us in prop::sample::select(vec![0u64, 0, 1, 60]),
+        below in prop::sample::select(vec![
+            Below::Memory(0), Below::Memory(1), Below::Memory(60),
+            Below::File(IoMode::Auto), Below::File(IoMode::Plain), Below::File(IoMode::Uring),
+            Below::File(IoMode::Uring),
+        ]),
         steps in prop::collection::vec((0..CONNECTIONS, step()), 1..80),
     ) {
-        let storage = Arc::new(MemoryStorage::new(vec![0; SIZE as usize]));
-        // With a delay nothing is read without waiting, so the workers do it.
-        let slow = FaultyStorage::new(storage);
-        slow.delay_each(Duration::from_micros(delay_us));
-        let device = device_of(Arc::new(slow), kind, SIZE, sector, DeviceOptions::default());
+        let (storage, io) = below.storage();
+        let options = DeviceOptions { io, ..DeviceOptions::default() };
+        let device = device_of(storage, kind, SIZE, sector, options);
         let served = Served::new(device, "");
         let mut clients: Vec<Client> = (0..CONNECTIONS).map(|_| served.client(true)).collect();
         let mut model = clients[0].read(0, SIZE as u32);
@@ -199,5 +231,35 @@ proptest! {
         prop_assert!(simple.read(0, SIZE as u32) == model);
         drop(clients);
         prop_assert!(served.stop().is_ok());
+    }
+}
+
+/// A file that ends before its volume does: the request that meets the end fails, and no other.
+#[test]
+fn what_the_file_lacks_fails_alone() {
+    for io in [IoMode::Plain, IoMode::Uring, IoMode::Auto] {
+        let options = DeviceOptions {
+            io,
+            ..DeviceOptions::default()
+        };
+        let storage = file(SIZE / 2);
+        let device = device_of(storage, SegmentKind::Linear, SIZE, SectorSize::MIN, options);
+        if io == IoMode::Uring && !device.has_ring() {
+            eprintln!("skipped: needs io_uring");
+            continue;
+        }
+        let served = Served::new(device, "");
+        let mut client = served.client(true);
+        let middle = SIZE / 2;
+        for (cookie, offset) in [(0, 0), (1, middle - 4096), (2, middle), (3, middle - 8192)] {
+            client.send(&request(0, READ, cookie, offset, 8192));
+        }
+        for _ in 0..4 {
+            let reply = client.reply(0);
+            let fails = matches!(reply.cookie, 1 | 2);
+            assert_eq!(reply.errno != 0, fails, "{io:?}: request {}", reply.cookie);
+        }
+        assert_eq!(client.write(0, middle - 512, &[7; 1024]).errno, 0);
+        assert_eq!(client.read(middle - 512, 1024), [7; 1024]);
     }
 }
