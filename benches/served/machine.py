@@ -20,6 +20,7 @@ PACKAGES = {
     "nbdfuse": "nbdfuse",
     "fio": "fio",
     "dd": "coreutils",
+    "cc": "gcc and libc6-dev",
     "losetup": "mount",
     "fusermount3": "fuse3",
     "strace": "strace",
