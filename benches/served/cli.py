@@ -50,14 +50,16 @@ def parse(argv):
     parser.add_argument("--out", metavar="FILE.jsonl", help="raw rows are added to this file")
     parser.add_argument("--dir", default="/dev/shm", help="where the volumes lie (/dev/shm)")
     parser.add_argument("--payload-mib", type=positive_int, default=1024, help="of each volume")
-    parser.add_argument("--quick", action="store_true", help="to see that it works: figures say little")
+    parser.add_argument("--quick", action="store_true", help="see that it works; says little")
     options = parser.parse_intermixed_args(argv)
     if options.quick:
         options.rounds, options.seconds, options.payload_mib = min(options.rounds, 2), 0.2, 128
     if options.files and options.verb not in ("compare", "report"):
         parser.error(f"{options.verb} takes no files")
-    if options.verb == "report" and not options.files or options.verb == "compare" and len(options.files) not in (0, 2):
-        parser.error("which files of rows?")
+    if options.verb == "report" and not options.files:
+        parser.error("report: which files of rows?")
+    if options.verb == "compare" and len(options.files) not in (0, 2):
+        parser.error("compare: two files of rows, or none")
     try:
         re.compile(options.only or "")
     except re.error as e:
@@ -129,7 +131,7 @@ def show_pairs(rows, names):
 def luks_binary(options):
     path = options.luks or os.path.join(ROOT, "target", "release", "luks")
     if not os.access(path, os.X_OK):
-        raise Failed(f"{path}: no such command; `cargo build --release` makes it, --luks names another")
+        raise Failed(f"{path}: no such command; `cargo build --release`, or --luks PATH")
     return os.path.abspath(path)
 
 

@@ -13,17 +13,17 @@ MIB = 1 << 20
 LOADS = {
     "dd-read-1m": ("read", MIB, 512 * MIB, []),
     "dd-read-1m-direct": ("read", MIB, 512 * MIB, ["iflag=direct"]),
-    "dd-write-1m": ("write", MIB, 512 * MIB, ["conv=fdatasync"]),
-    "dd-write-1m-direct": ("write", MIB, 512 * MIB, ["oflag=direct", "conv=fdatasync"]),
+    "dd-write-1m": ("write", MIB, 512 * MIB, ["conv=fdatasync,notrunc"]),
+    "dd-write-1m-direct": ("write", MIB, 512 * MIB, ["oflag=direct", "conv=fdatasync,notrunc"]),
     "dd-read-4k": ("read", 4096, 256 * MIB, []),
     "dd-read-4k-direct": ("read", 4096, 24 * MIB, ["iflag=direct"]),
-    "dd-write-4k": ("write", 4096, 256 * MIB, ["conv=fdatasync"]),
-    "dd-write-4k-direct": ("write", 4096, 24 * MIB, ["oflag=direct", "conv=fdatasync"]),
+    "dd-write-4k": ("write", 4096, 256 * MIB, ["conv=fdatasync,notrunc"]),
+    "dd-write-4k-direct": ("write", 4096, 24 * MIB, ["oflag=direct", "conv=fdatasync,notrunc"]),
 }
 
 
 def fuse(fleet, rows, rounds):
-    need("nbdkit", "nbdfuse", "fusermount3", "losetup", "dd")
+    need("nbdkit", "nbdfuse", "fusermount3", "losetup", "blockdev", "dd")
     if os.geteuid() != 0:
         raise Failed("loop devices need root")
     devices = {
@@ -48,16 +48,14 @@ def copy(fleet, device, direction, block_bytes, total_bytes, flags):
     flush(device)
     ends = [f"if={device}", "of=/dev/null"]
     if direction == "write":
-        ends = [f"if={fleet.volumes.random_file}", f"of={device}", ]
-    conversions = ["conv=" + ",".join(["notrunc"] + [f[5:] for f in flags if f.startswith("conv=")])]
-    others = [f for f in flags if not f.startswith("conv=")]
+        ends = [f"if={fleet.volumes.random_file}", f"of={device}"]
     count = [f"bs={block_bytes}", f"count={total_bytes // block_bytes}"]
-    return clients.dd(ends + count + others + (conversions if direction == "write" else []), 180)
+    return clients.dd(ends + count + flags, timeout_s=180)
 
 
 def flush(device):
     """What the kernel holds of the device is written and forgotten, here and in the file below."""
-    run(["blockdev", "--flushbufs", device], 60)
+    run([find("blockdev"), "--flushbufs", device], 60)
     drop_caches()
 
 
@@ -66,7 +64,8 @@ def ours(fleet):
     luks = fleet.luks[""]
     name = f"bench-{os.getpid()}"
     path = fleet.volumes.path(fleet.volume(SUBJECT))
-    out, _ = run([luks, "open", path, name, "--attach", "fuse", "--key-file", fleet.volumes.key_file], 60)
+    key = ["--key-file", fleet.volumes.key_file]
+    out, _ = run([luks, "open", path, name, "--attach", "fuse", *key], 60)
     fleet.place.undo(run, [luks, "close", name], 60)
     device = out.strip().splitlines()[0]
     if not device.startswith("/dev/"):

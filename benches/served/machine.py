@@ -22,6 +22,7 @@ PACKAGES = {
     "dd": "coreutils",
     "cc": "gcc and libc6-dev",
     "losetup": "mount",
+    "blockdev": "util-linux",
     "fusermount3": "fuse3",
     "strace": "strace",
     "perf": "linux-perf",
@@ -139,6 +140,14 @@ class Workplace(contextlib.ExitStack):
         except OSError as e:
             raise Failed(f"{folder}: {e.strerror}; choose another place with --dir") from None
         self.callback(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def __exit__(self, *why):
+        # Impatience must not leave mounts behind.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            return super().__exit__(*why)
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     def path(self, name):
         return os.path.join(self.folder, name)

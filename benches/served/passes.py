@@ -1,5 +1,6 @@
 """What is measured apart from the cells: system calls, memory, scaling, the I/O back ends."""
 
+import itertools
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ from .nbd import Client
 from .runner import Contest, measured
 
 SUBJECT = "luks2-512"
+QUIET = {"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
 
 
 def back_ends(fleet):
@@ -34,8 +36,12 @@ def syscalls(fleet, rows, rounds, seconds):
         try:
             for kind in ("randread", "randwrite"):
                 for counter, prefix in ((perf_calls, "syscalls"), (strace_calls, "strace")):
-                    count_rounds(server, rows, rounds, f"{prefix}-{kind}-4k-qd32", counter,
-                                 lambda: clients.fio(server.uri, kind, 4096, 32, seconds, extra=size))
+
+                    def work():
+                        return clients.fio(server.uri, kind, 4096, 32, seconds, extra=size)
+
+                    cell = f"{prefix}-{kind}-4k-qd32"
+                    count_rounds(server, rows, rounds, cell, counter, work)
         finally:
             server.stop()
 
@@ -49,8 +55,8 @@ def count_rounds(server, rows, rounds, cell, counter, work):
             return
         calls = sum(by_call.values())
         per_request = calls / result["requests"]
-        rows.add(server.name, cell, number, requests=result["requests"], calls=calls,
-                 calls_per_request=per_request, by_call=by_call)
+        counted = {"requests": result["requests"], "calls": calls, "calls_per_request": per_request}
+        rows.add(server.name, cell, number, **counted, by_call=by_call)
 
 
 def strace_calls(pid, work):
@@ -58,7 +64,7 @@ def strace_calls(pid, work):
         raise Failed("missing: strace (Debian package strace)")
     with tempfile.NamedTemporaryFile("r") as out:
         command = [find("strace"), "-c", "-f", "-qq", "-o", out.name, "-p", str(pid)]
-        tracer = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        tracer = subprocess.Popen(command, **QUIET)
         try:
             time.sleep(0.5)  # It attaches to each thread.
             if tracer.poll() is not None:
@@ -85,7 +91,7 @@ def perf_calls(pid, work):
     if not find("perf"):
         raise Failed("missing: perf (Debian package linux-perf)")
     command = [find("perf"), "stat", "-x,", "-e", "raw_syscalls:sys_enter", "-p", str(pid)]
-    counter = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    counter = subprocess.Popen(command, **QUIET)
     try:
         time.sleep(0.5)
         if counter.poll() is not None:
@@ -105,6 +111,7 @@ def perf_calls(pid, work):
 
 def memory(fleet, rows, rounds):
     """Peak memory with much in flight, and what idle connections cost."""
+    size = [f"--size={fleet.volumes.payload_bytes}"]
     for number in range(1, rounds + 1):
         for name in (SUBJECT, "nbdkit", "qemu-nbd"):
             server = fleet.start(name, more=["-e", "0"] if name == "qemu-nbd" else ())
@@ -112,14 +119,13 @@ def memory(fleet, rows, rounds):
                 idle = added_by_idle(server, 200)
                 rows.add(name, "memory-200-idle", number, **idle)
                 for kind in ("read", "write"):
-                    result = measured(
-                        server,
-                        lambda: clients.fio(
-                            server.uri, kind, 262144, 64, 1.0, jobs=4, extra=[f"--size={fleet.volumes.payload_bytes}"]
-                        ),
-                    )
-                    anonymous = server.memory_kib("RssAnon")
-                    rows.add(name, f"memory-4xqd64-256k-{kind}", number, **result, anonymous_kib=anonymous)
+
+                    def work():
+                        return clients.fio(server.uri, kind, 262144, 64, 1.0, jobs=4, extra=size)
+
+                    result = measured(server, work)
+                    result["anonymous_kib"] = server.memory_kib("RssAnon")
+                    rows.add(name, f"memory-4xqd64-256k-{kind}", number, **result)
             except Failed as e:
                 rows.add(name, "memory", number, error=str(e))
             finally:
@@ -137,7 +143,7 @@ def added_by_idle(server, connections):
             held[-1].read(0, 4096)
         time.sleep(1)
         rss, pss = server.memory_kib("VmRSS") - rss, server.pss_kib() - pss
-        return {"connections": connections, "added_rss_kib": rss, "added_pss_kib": pss, "added_kib": max(rss, pss, 1)}
+        return {"added_rss_kib": rss, "added_pss_kib": pss, "added_kib": max(rss, pss, 1)}
     finally:
         for client in held:
             client.close()
@@ -159,24 +165,23 @@ def scale(fleet, rows, rounds, seconds, names):
     cores = sorted(os.sched_getaffinity(0))
     counts = [n for n in (1, 2, 4, 8, 16, 32, 64) if n < len(cores)] + [len(cores)]
     size = [f"--size={fleet.volumes.payload_bytes}"]
-    loads = {
-        "randread-4k-qd32": lambda s, n: clients.fio(s.uri, "randread", 4096, 32, seconds, n, extra=size),
-        "randwrite-4k-qd32": lambda s, n: clients.fio(s.uri, "randwrite", 4096, 32, seconds, n, extra=size),
-        "read-256k-qd16": lambda s, n: clients.fio(s.uri, "read", 262144, 16, seconds, n, extra=size),
-        "write-256k-qd16": lambda s, n: clients.fio(s.uri, "write", 262144, 16, seconds, n, extra=size),
-    }
-    servers = {name: fleet.start(name) for name in names}
+    loads = [("randread", 4096, 32), ("randwrite", 4096, 32)]
+    loads += [("read", 262144, 16), ("write", 262144, 16)]
+    servers = [fleet.start(name) for name in names]
     for number in range(1, rounds + 1):
-        for load, work in loads.items():
-            for count in counts:
-                for connections in (1, 2, 4, 8):
-                    for name, server in servers.items():
-                        server.set_cpus(set(cores[:count]))
-                        cell = f"scale-{load}-{connections}c-{count}cores"
-                        try:
-                            rows.add(name, cell, number, **measured(server, lambda: work(server, connections)))
-                        except Failed as e:
-                            rows.add(name, cell, number, error=str(e))
+        for load, count, connections in itertools.product(loads, counts, (1, 2, 4, 8)):
+            kind, block_bytes, depth = load
+            cell = f"scale-{kind}-{block_bytes // 1024}k-qd{depth}-{connections}c-{count}cores"
+            for server in servers:
+                server.set_cpus(set(cores[:count]))
+
+                def work():
+                    return clients.fio(server.uri, *load, seconds, jobs=connections, extra=size)
+
+                try:
+                    rows.add(server.name, cell, number, **measured(server, work))
+                except Failed as e:
+                    rows.add(server.name, cell, number, error=str(e))
         say(f"round {number} of {rounds}")
-    for server in servers.values():
+    for server in servers:
         server.stop()

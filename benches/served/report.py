@@ -27,8 +27,9 @@ def print_targets(rows):
             counts = line.counts()
             if len(line.figures) > 1:
                 where += f"  ({', '.join(f'{n} {v}' for v, n in counts.items())})"
-            name = f"{line.what}" + (f", against {line.against}" if line.against else "")
-            print(f"  {name:<56} {sign} {line.limit:<5g} {amount(worst):<24} {line.verdict():<10}{where}")
+            name = line.what + (f", against {line.against}" if line.against else "")
+            middle = f"{sign} {line.limit:<5g} {amount(worst):<24} {line.verdict():<10}"
+            print(f"  {name:<56} {middle}{where}".rstrip())
             if line.verdict() != "met" and len(line.figures) > 1:
                 print_misses(line)
         print()
@@ -37,7 +38,8 @@ def print_targets(rows):
 def print_misses(line):
     """Every cell that isn't met, the worst first."""
     misses = [(l, f) for l, f in line.figures if f.verdict(line.limit, line.at_most) != "met"]
-    for label, f in sorted(misses, key=lambda m: m[1].value, reverse=line.at_most):
+    misses.sort(key=lambda miss: miss[1].value, reverse=line.at_most)
+    for label, f in misses:
         print(f"      {label:<40} {amount(f):<24} {f.verdict(line.limit, line.at_most)}")
 
 
@@ -66,7 +68,8 @@ def print_medians(rows):
         print(" " * 36 + "".join(f"{s:>{width}}" for s in servers))
         for cell in cells:
             medians = [table.median(s, cell, field) for s in servers]
-            print(f"{cell:<36}" + "".join(f"{'-' if m is None else written(m):>{width}}" for m in medians))
+            words = ["-" if m is None else written(m) for m in medians]
+            print(f"{cell:<36}" + "".join(f"{word:>{width}}" for word in words))
 
 
 def print_ratios(rows, pairs, field="bytes_per_s"):

@@ -3,6 +3,7 @@
 import json
 import time
 
+from .cells import runs
 from .machine import Failed, describe, now, say
 
 
@@ -77,6 +78,8 @@ class Contest:
                 # Who begins moves on, so that nobody always follows the same neighbour.
                 first = (number + index) % len(names)
                 for name in names[first:] + names[:first]:
+                    if not runs(name, cell):
+                        continue
                     self.turn(name, cell, number, seconds)
             passed = time.monotonic() - start
             say(f"round {number} of {rounds}, {passed:.0f} s")

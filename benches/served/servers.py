@@ -17,7 +17,7 @@ SIGKILL = 9
 class Server:
     """A running server."""
 
-    def __init__(self, place, name, command, socket_path, cpus=None):
+    def __init__(self, place, name, command, socket_path):
         self.name = name
         self.command = command
         self.socket = socket_path
@@ -28,8 +28,6 @@ class Server:
         def before():
             # Should this program be killed, its servers go as well.
             libc.prctl(PR_SET_PDEATHSIG, SIGKILL)
-            if cpus:
-                os.sched_setaffinity(0, cpus)
 
         with open(self.log, "wb") as log:
             self.child = subprocess.Popen(
@@ -41,7 +39,7 @@ class Server:
                 start_new_session=True,
             )
         self.pid = self.child.pid
-        self.end_later = place.undo(end, self.child)
+        place.undo(end, self.child)
         try:
             wait_until(self.answers, START_S, "it doesn't answer")
         except Failed as e:
@@ -129,16 +127,18 @@ class Fleet:
             raise Failed(f"no server is called {base}; there are {', '.join([*OURS, *PEERS])}")
         return OURS.get(base) or PEERS[base]
 
-    def start(self, name, volume_path=None, more=(), cpus=None):
+    def start(self, name, volume_path=None, more=()):
         """A server that answers. `volume_path` instead of the volume it has by its name."""
-        self.fill(self.volume(name)) if volume_path is None else None
-        return self.start_over(name, volume_path or self.volumes.path(self.volume(name)), more, cpus)
+        if volume_path is None:
+            self.fill(self.volume(name))
+            volume_path = self.volumes.path(self.volume(name))
+        return self.start_over(name, volume_path, more)
 
-    def start_over(self, name, path, more=(), cpus=None):
+    def start_over(self, name, path, more=()):
         self.sockets += 1
         socket_path = self.place.path(f"s{self.sockets}")
         command = self.command(name, path, socket_path) + list(more)
-        return Server(self.place, name, command, socket_path, cpus)
+        return Server(self.place, name, command, socket_path)
 
     def command(self, name, path, socket_path):
         base, _, suffix = name.partition("@")

@@ -37,22 +37,24 @@ def slow_disk(fleet, rows, rounds, seconds):
         raise Failed(f"the slow file answers only {parallel:.1f} reads at a time; nothing measured")
     names = back_ends(fleet)
     servers = {name: fleet.start(name, volume_path=path) for name in names}
+    size = [f"--size={fleet.volumes.payload_bytes}"]
     for number in range(1, rounds + 1):
         for connections, depth in ((1, DEPTH), (DEPTH, 1)):
             for name, server in servers.items():
                 drop_caches()
+
+                def work():
+                    return clients.fio(
+                        server.uri, "randread", 4096, depth, seconds, jobs=connections, extra=size
+                    )
+
                 try:
-                    result = measured(server, lambda: work(fleet, server, connections, depth, seconds))
+                    result = measured(server, work)
                     rows.add(name, f"slow-{connections}xqd{depth}", number, **result)
                 except Failed as e:
                     rows.add(name, f"slow-{connections}xqd{depth}", number, error=str(e))
     for server in servers.values():
         server.stop()
-
-
-def work(fleet, server, connections, depth, seconds):
-    size = [f"--size={fleet.volumes.payload_bytes}"]
-    return clients.fio(server.uri, "randread", 4096, depth, seconds, connections, extra=size)
 
 
 def slow_file(place, path):

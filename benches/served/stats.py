@@ -3,6 +3,8 @@
 import math
 import statistics
 
+from .servers import OURS, PEERS
+
 # Two-sided 95 % points of Student's t by degrees of freedom; beyond the list, the normal's is near.
 T_95 = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179]
 T_95 += [2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086]
@@ -41,6 +43,13 @@ def figure(values):
     return Figure(middle, min(low, middle), max(high, middle), len(values))
 
 
+def place_in_line(server):
+    """The order of columns: contenders as they are listed, each before its variants."""
+    base = server.split("@")[0]
+    known = [*OURS, *PEERS]
+    return (known.index(base) if base in known else len(known), server)
+
+
 class Table:
     """Rows by (server, cell), and their figures."""
 
@@ -50,7 +59,7 @@ class Table:
             if "error" not in row:
                 at = self.rows.setdefault((row["server"], row["cell"]), {})
                 at[row["round"]] = row
-        self.servers = list(dict.fromkeys(server for server, _ in self.rows))
+        self.servers = sorted({server for server, _ in self.rows}, key=place_in_line)
         self.cells = list(dict.fromkeys(cell for _, cell in self.rows))
 
     def values(self, server, cell, field):

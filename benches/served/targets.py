@@ -2,14 +2,12 @@
 
 from .stats import figure
 
-QD1 = r"-qd1"
-
 
 class Target:
     """A line of the table: labelled figures that all have to be on the right side of `limit`."""
 
-    def __init__(self, against, what, limit, figures, at_most=False, unit=""):
-        self.against, self.what, self.limit, self.at_most, self.unit = against, what, limit, at_most, unit
+    def __init__(self, against, what, limit, figures, at_most=False):
+        self.against, self.what, self.limit, self.at_most = against, what, limit, at_most
         self.figures = [(label, f) for label, f in figures if f is not None]
 
     def verdict(self):
@@ -43,7 +41,9 @@ class Sheet:
         return [(cell, self.table.ratio(server, other, cell, field)) for cell in cells]
 
     def mean(self, server, other):
-        return [("", self.table.mean_ratio(server, other, self.cells))]
+        ratios = self.table.ratios
+        cells = [cell for cell in self.cells if ratios(server, other, cell, "bytes_per_s")]
+        return [(f"over {len(cells)} cells", self.table.mean_ratio(server, other, cells))]
 
     def best_of(self, server, others, cells):
         """Against the fastest of several in the cell, by medians."""
@@ -94,41 +94,51 @@ def beside_peers(sheet, subject):
 
 def costs(sheet, subject):
     """Latency and CPU beside nbdkit's plaintext."""
+    latency = sheet.each(subject, "nbdkit", lambda c: c == "fio-randread-4k-qd1", "p50_us")
+    cpu = sheet.each(subject, "nbdkit", nbdcopy_read, "cpu_s_per_gib")
     return [
-        Target("nbdkit", "p50 latency, 4k randread QD1", 0.55,
-               sheet.each(subject, "nbdkit", lambda c: c == "fio-randread-4k-qd1", "p50_us"), at_most=True),
-        Target("nbdkit", "server CPU/GiB, nbdcopy read", 0.75,
-               sheet.each(subject, "nbdkit", nbdcopy_read, "cpu_s_per_gib"), at_most=True),
+        Target("nbdkit", "p50 latency, 4k randread QD1", 0.55, latency, at_most=True),
+        Target("nbdkit", "server CPU/GiB, nbdcopy read", 0.75, cpu, at_most=True),
     ]
 
 
 def apart(sheet, subject):
     """What the separate passes measure."""
-    both = [f"{subject}@uring", f"{subject}@plain"]
-    found = [s for s in [*both, subject] if (s, "slow-1xqd32") in sheet.table.rows]
-    ring = both[0] if both[0] in sheet.table.servers else subject
-    calls = [
-        (cell, sheet.plain(ring, cell, "calls_per_request"))
-        for kind in ("randread", "randwrite")
-        for cell in [first_of(sheet, ring, f"syscalls-{kind}-4k-qd32", f"strace-{kind}-4k-qd32")]
-    ]
-    one_mode = [c for c in sheet.cells if (both[1], c) in sheet.table.rows and (both[0], c) in sheet.table.rows]
+    rows = sheet.table.rows
+    uring, plain = f"{subject}@uring", f"{subject}@plain"
+    slow = [s for s in (uring, plain, subject) if (s, "slow-1xqd32") in rows]
+    both = [c for c in sheet.cells if (uring, c) in rows and (plain, c) in rows]
+    dd = [f"dd-{kind}-1m{direct}" for kind in ("read", "write") for direct in ("", "-direct")]
+    busy = [f"memory-4xqd64-256k-{kind}" for kind in ("read", "write")]
     return [
-        Target("", f"system calls a 4k request, QD32 ({ring})", 0.25, calls, at_most=True),
-        *(Target("", f"slow disk, QD32 over 32 × QD1 ({name})", 0.8,
-                 [("", sheet.within(name, "slow-1xqd32", "slow-32xqd1", "iops"))]) for name in found or [subject]),
+        *calls(sheet, uring if uring in sheet.table.servers else subject),
+        *(
+            Target("", f"slow disk, QD32 over 32 × QD1 ({name})", 0.8,
+                   [("", sheet.within(name, "slow-1xqd32", "slow-32xqd1", "iops"))])
+            for name in slow
+        ),
         Target("nbdfuse", "FUSE + loop, dd bs=1M", 1.3,
-               sheet.best_of("fuse", ["nbdfuse", "nbdfuse-dio"],
-                             ["dd-read-1m", "dd-read-1m-direct", "dd-write-1m", "dd-write-1m-direct"])),
-        Target("--io uring", "--io plain, every cell", 0.85,
-               [(c, sheet.table.ratio(both[1], both[0], c)) for c in one_mode]),
-        Target("the better --io", "--io auto, geometric mean", 0.95, auto(sheet, subject, one_mode)),
+               sheet.best_of("fuse", ["nbdfuse", "nbdfuse-dio"], dd)),
+        Target("--io uring", "--io plain", 0.85,
+               [(cell, sheet.table.ratio(plain, uring, cell)) for cell in both]),
+        Target("the better --io", "--io auto, geometric mean", 0.95, auto(sheet, subject, both)),
         Target("", "peak memory, 4 × QD64 × 256 KiB, MiB", 160,
-               [(c, sheet.plain(subject, c, "peak_kib", 1 / 1024))
-                for c in ("memory-4xqd64-256k-read", "memory-4xqd64-256k-write")], at_most=True),
+               [(cell, sheet.plain(subject, cell, "peak_kib", 1 / 1024)) for cell in busy],
+               at_most=True),
         Target("", "200 idle connections add, MiB", 8,
-               [("", sheet.plain(subject, "memory-200-idle", "added_kib", 1 / 1024))], at_most=True),
+               [("", sheet.plain(subject, "memory-200-idle", "added_kib", 1 / 1024))],
+               at_most=True),
     ]
+
+
+def calls(sheet, server):
+    """System calls, by perf where it could count, else by strace."""
+    figures = []
+    for kind in ("randread", "randwrite"):
+        names = [f"{prefix}-{kind}-4k-qd32" for prefix in ("syscalls", "strace")]
+        cell = next((name for name in names if (server, name) in sheet.table.rows), names[0])
+        figures.append((cell, sheet.plain(server, cell, "calls_per_request")))
+    yield Target("", f"system calls a 4k request, QD32 ({server})", 0.25, figures, at_most=True)
 
 
 def auto(sheet, subject, cells):
@@ -137,10 +147,6 @@ def auto(sheet, subject, cells):
     better = sheet.table.mean_ratio(plain, uring, cells)
     other = plain if better and better.value > 1 else uring
     return [(f"against {other}", sheet.table.mean_ratio(f"{subject}@auto", other, cells))]
-
-
-def first_of(sheet, server, *cells):
-    return next((c for c in cells if (server, c) in sheet.table.rows), cells[0])
 
 
 def all_targets(table):
