@@ -29,6 +29,9 @@ PACKAGES = {
 }
 
 
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
 class Failed(Exception):
     """A thing that couldn't be run or measured, in words for the user."""
 
@@ -133,8 +136,9 @@ class Workplace(contextlib.ExitStack):
 
     def __init__(self, folder):
         super().__init__()
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
+        # SIGINT too: a shell that starts this in the background has it ignored.
+        for number in ENDING:
+            signal.signal(number, signal.default_int_handler)
         try:
             self.folder = tempfile.mkdtemp(prefix="luks-bench-", dir=folder)
         except OSError as e:
@@ -143,11 +147,12 @@ class Workplace(contextlib.ExitStack):
 
     def __exit__(self, *why):
         # Impatience must not leave mounts behind.
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        before = [(number, signal.signal(number, signal.SIG_IGN)) for number in ENDING]
         try:
             return super().__exit__(*why)
         finally:
-            signal.signal(signal.SIGINT, before)
+            for number, handler in before:
+                signal.signal(number, handler)
 
     def path(self, name):
         return os.path.join(self.folder, name)

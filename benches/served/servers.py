@@ -22,7 +22,7 @@ class Server:
         self.command = command
         self.socket = socket_path
         self.uri = f"nbd+unix:///?socket={socket_path}"
-        self.log = place.path(f"{name.replace('/', '-')}.log")
+        self.log = f"{socket_path}.log"
         libc = ctypes.CDLL(None)
 
         def before():

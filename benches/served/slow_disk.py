@@ -6,6 +6,7 @@ same, but nbdfuse works on ten at most.) That the file is parallel is measured f
 that read it plainly, since one that is slow *and* serial would show nothing.
 """
 
+import contextlib
 import os
 import random
 import subprocess
@@ -13,7 +14,7 @@ import threading
 import time
 
 from . import clients
-from .machine import Failed, drop_caches, end, find, need, run, say, wait_until
+from .machine import Failed, end, find, need, run, say, wait_until
 from .passes import SUBJECT, back_ends
 from .runner import measured
 DEPTH = 32
@@ -41,7 +42,6 @@ def slow_disk(fleet, rows, rounds, seconds):
     for number in range(1, rounds + 1):
         for connections, depth in ((1, DEPTH), (DEPTH, 1)):
             for name, server in servers.items():
-                drop_caches()
 
                 def work():
                     return clients.fio(
@@ -82,25 +82,24 @@ def slow_file(place, path):
 
 
 def parallelism(path, seconds=0.5):
-    """How many times one thread's rate of 4k reads this many threads reach."""
-    one = rate(path, 1, seconds)
-    return rate(path, DEPTH, seconds) / one
+    """How many reads are under way at a time when `DEPTH` threads read: their rate times the time
+    that each takes at least (Little's law)."""
+    return rate(path, DEPTH, seconds) * DELAY_US / 1e6
 
 
 def rate(path, threads, seconds):
-    drop_caches()
     counts = [0] * threads
     size = os.stat(path).st_size
     limit = time.monotonic() + seconds
 
     def reader(index):
-        descriptor = os.open(path, os.O_RDONLY)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
         mine = random.Random(index)
-        while time.monotonic() < limit:
-            os.pread(descriptor, 4096, mine.randrange(size // 4096) * 4096)
-            counts[index] += 1
-        os.close(descriptor)
+        # The file may go while this reads, when the program is told to end.
+        with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+            while time.monotonic() < limit:
+                os.pread(file.fileno(), 4096, mine.randrange(size // 4096) * 4096)
+                counts[index] += 1
 
     readers = [threading.Thread(target=reader, args=(i,)) for i in range(threads)]
     for thread in readers:

@@ -80,7 +80,10 @@ static void serve(struct fuse_in_header *head, char *buffer) {
 		attributes(head->unique);
 		break;
 	case FUSE_OPEN: {
-		struct fuse_open_out out = { .fh = 1 };
+		struct fuse_open_out out = {
+			.fh = 1, /* No page cache: each request of a reader comes here, and waits. */
+			.open_flags = FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES,
+		};
 		answer(head->unique, 0, &out, sizeof out);
 		break;
 	}
