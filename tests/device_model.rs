@@ -55,6 +55,7 @@ fn device(sector: SectorSize, storage: Arc<dyn Storage>) -> Arc<Device> {
     let options = DeviceOptions {
         read_only: false,
         allow_discards: true,
+        ..DeviceOptions::default()
     };
     Device::new(volume(sector), storage, options)
 }
