@@ -54,6 +54,7 @@ fn go_tells_size_and_flags() {
     let trims = served_with(DeviceOptions {
         allow_discards: true,
         read_only: false,
+        ..DeviceOptions::default()
     });
     let mut client = trims.connect();
     client.hello(3);
@@ -61,6 +62,7 @@ fn go_tells_size_and_flags() {
     let read_only = served_with(DeviceOptions {
         allow_discards: true,
         read_only: true,
+        ..DeviceOptions::default()
     });
     let mut client = read_only.connect();
     client.hello(3);
@@ -380,6 +382,7 @@ fn refused_writes_are_read_past() {
     let served = served_with(DeviceOptions {
         read_only: true,
         allow_discards: false,
+        ..DeviceOptions::default()
     });
     let mut client = served.client(true);
     assert_eq!(client.write(0, 0, &[1; 5000]).errno, 1);
@@ -417,6 +420,7 @@ fn zeroes_trim_cache_flush_and_status() {
     let served = served_with(DeviceOptions {
         read_only: false,
         allow_discards: true,
+        ..DeviceOptions::default()
     });
     let mut client = served.client(true);
     assert_eq!(client.ask(FUA | NO_HOLE, WRITE_ZEROES, 3, 10_000).errno, 0);
