@@ -259,6 +259,8 @@ fn is_possible(name: &str, key_bytes: usize, block_bytes: usize, mode: &str, iv:
     match (mode, iv) {
         ("xts" | "lrw", _) if block_bytes != 16 => false,
         ("ctr" | "lrw", "eboiv") => false,
+        // dm-crypt has the IV encrypted with a template that ECB has no part in.
+        ("ecb", "essiv:sha256" | "essiv:md5") => false,
         (_, "essiv:sha256") => key_bytes > 0 && salt_fits(32),
         (_, "essiv:md5") => salt_fits(16),
         _ => true,
