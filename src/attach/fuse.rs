@@ -26,9 +26,9 @@ use crate::queue::{Completions, Device, Operation, Request, Stats};
 const FILE: INodeNo = INodeNo(2);
 /// The kernel may keep names and attributes: neither ever changes.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
-/// Threads that take requests from the kernel. They wait for nothing but buffers; the device's
-/// own workers do the rest.
-const THREADS: usize = 2;
+/// Threads that take requests from the kernel. They run what the page cache below takes or has;
+/// the device's own workers do the rest.
+const THREADS: usize = 4;
 /// Most bytes of one request: the most the kernel sends (256 pages) by its default limit.
 const REQUEST_BYTES: u32 = 1 << 20;
 /// Most bytes zeroed by one request to the device, so that a long range doesn't hold a worker.
@@ -273,12 +273,17 @@ impl Filesystem for VolumeFile {
             return reply.error(Errno::ENOSPC);
         };
         let fua = flags.0 & libc::O_DSYNC != 0;
+        let data = &data[..len_bytes as usize];
+        if !fua && let Some(result) = self.device.write_from(data, offset_bytes) {
+            return match result {
+                Ok(()) => reply.written(len_bytes),
+                Err(e) => reply.error(errno(&e)),
+            };
+        }
         let mut request = self
             .device
             .prepare(Operation::Write { fua }, offset_bytes, len_bytes, 0);
-        request
-            .payload_mut()
-            .copy_from_slice(&data[..len_bytes as usize]);
+        request.payload_mut().copy_from_slice(data);
         Stats::add(&self.device.stats().copied_bytes, len_bytes.into());
         self.submit(request, Reply::Write(reply, len_bytes));
     }

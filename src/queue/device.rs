@@ -19,6 +19,10 @@ use crate::storage::{Extent, Storage};
 use crate::units::SectorSize;
 use crate::volume::{Volume, VolumeAbout};
 
+/// What is written from a caller's memory is encrypted and written this many bytes at a time: they
+/// are still in the second-level cache when the kernel takes them.
+const WRITE_PIECE_BYTES: usize = 128 << 10;
+
 /// How storage is read and written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IoMode {
@@ -228,6 +232,34 @@ impl Device {
             Ok(_) => Some(self.count(request, Ok(()))),
             Err(e) => Some(self.count(request, Err(e))),
         }
+    }
+
+    /// Writes `data` at `offset_bytes` here and now, encrypting it on its way out of the caller's
+    /// memory: to the page cache below, so without waiting for a device unless too much lies there
+    /// already. `None`, and nothing has happened, where it isn't whole sectors of one segment or
+    /// has to wait for another request.
+    pub fn write_from(&self, data: &[u8], offset_bytes: u64) -> Option<io::Result<()>> {
+        let len_bytes = u32::try_from(data.len()).ok()?;
+        let span = self.span(offset_bytes, len_bytes);
+        let segment = &self.volume.segments[self.volume.segment_index_at(offset_bytes)];
+        let fits = span.end_bytes() <= segment.start_bytes + segment.len_bytes;
+        if self.read_only || span.head_partial || span.tail_partial || !fits {
+            return None;
+        }
+        let request = Request {
+            operation: Operation::Write { fua: false },
+            offset_bytes,
+            len_bytes,
+            cookie: 0,
+            buffer: None,
+            pad_bytes: 0,
+        };
+        let entry = self.enter_if_free(&request)?;
+        self.begin();
+        let mut piece = self.buffers.take(data.len().min(WRITE_PIECE_BYTES));
+        let result = guarded(|| self.below().write_from(data, offset_bytes, &mut piece));
+        self.leave(entry);
+        Some(self.count(&request, result))
     }
 
     /// Runs the request to its end on this thread.

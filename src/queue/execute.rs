@@ -98,6 +98,31 @@ impl Below<'_> {
         }
     }
 
+    /// Writes whole sectors of one segment from memory that stays as it is, by way of `piece`.
+    pub(super) fn write_from(
+        self,
+        data: &[u8],
+        mut start_bytes: u64,
+        piece: &mut [u8],
+    ) -> io::Result<()> {
+        let segment = &self.volume.segments[self.volume.segment_index_at(start_bytes)];
+        for source in data.chunks(piece.len().max(1)) {
+            let target = &mut piece[..source.len()];
+            match &segment.kind {
+                SegmentKind::Crypt(cipher) => {
+                    let unit = (start_bytes - segment.start_bytes) / IV_UNIT_BYTES;
+                    cipher.encrypt_to(source, target, unit);
+                    self.storage.write_at(target, below(segment, start_bytes))?;
+                }
+                SegmentKind::Linear => {
+                    self.storage.write_at(source, below(segment, start_bytes))?
+                }
+            }
+            start_bytes += source.len() as u64;
+        }
+        Ok(())
+    }
+
     /// Writes a request of whole sectors of one segment that is encrypted already, durably.
     pub(super) fn write_encrypted(self, request: &Request) -> io::Result<()> {
         let segment = &self.volume.segments[self.volume.segment_index_at(request.offset_bytes)];
