@@ -314,7 +314,9 @@ impl Device {
     /// sectors of one segment, may not be, or has to wait for another.
     pub(super) fn begin_in_ring(&self, request: &mut Request) -> Option<(u64, Option<EntryId>)> {
         let reads = request.operation == Operation::Read;
-        if !reads && (self.read_only || !matches!(request.operation, Operation::Write { .. })) {
+        // What must be durable is a worker's: its call says so where anybody can see it.
+        let writes = request.operation == (Operation::Write { fua: false });
+        if !(reads || writes && !self.read_only) {
             return None;
         }
         let span = self.span(request.offset_bytes, request.len_bytes);
@@ -347,16 +349,8 @@ impl Device {
                 self.below().decrypt(request);
                 Ok(())
             }),
-            (Err(e), Operation::Write { fua: true })
-                if e.raw_os_error() == Some(libc::EOPNOTSUPP) =>
-            {
-                // A file system that can't write through; what is encrypted already lies there
-                // once it is written and synced.
-                self.below().write_encrypted(request)
-            }
             (result, _) => result,
         };
-        let result = self.check_durable(request.operation, result);
         self.leave(entry);
         self.count(request, result)
     }

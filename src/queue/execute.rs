@@ -123,14 +123,6 @@ impl Below<'_> {
         Ok(())
     }
 
-    /// Writes a request of whole sectors of one segment that is encrypted already, durably.
-    pub(super) fn write_encrypted(self, request: &Request) -> io::Result<()> {
-        let segment = &self.volume.segments[self.volume.segment_index_at(request.offset_bytes)];
-        let buffer = request.buffer.as_deref().unwrap_or_default();
-        self.storage
-            .write_durable_at(buffer, below(segment, request.offset_bytes))
-    }
-
     /// Reads and decrypts whole sectors from `start_bytes` on.
     fn read(self, buffer: &mut [u8], start_bytes: u64) -> io::Result<()> {
         self.each_slice(buffer, start_bytes, |segment, start, slice| {

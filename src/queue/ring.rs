@@ -171,9 +171,8 @@ impl Ring {
         let offset = slot.file_offset_bytes + slot.done_bytes as u64;
         let file = types::Fd(self.device.ring_file().expect("a file below").as_raw_fd());
         let entry = match slot.request.operation {
-            Operation::Write { fua } => opcode::Write::new(file, rest.as_ptr(), len)
+            Operation::Write { .. } => opcode::Write::new(file, rest.as_ptr(), len)
                 .offset(offset)
-                .rw_flags(if fua { libc::RWF_DSYNC } else { 0 })
                 .build(),
             _ => opcode::Read::new(file, rest.as_mut_ptr(), len)
                 .offset(offset)
