@@ -158,6 +158,49 @@ fn a_key_with_a_newline_in_it_is_never_cut() {
 }
 
 #[test]
+fn equal_halves_of_a_luks_volumes_xts_key_are_warned_of() {
+    if !has_tool("cryptsetup", "cryptsetup-bin") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    fs::write(path("key"), "a key").unwrap();
+    let format = "cryptsetup luksFormat -q --type $0 --pbkdf pbkdf2 --pbkdf-force-iterations 1000 \
+                  --cipher $1 --key-size 256 --volume-key-file $2 $3 $4";
+    let halves = [7; 32];
+    let whole: [u8; 32] = std::array::from_fn(|i| i as u8);
+    for (kind, cipher, volume_key, weak) in [
+        ("luks1", "aes-xts-plain64", halves, true),
+        ("luks2", "aes-xts-plain64", halves, true),
+        ("luks2", "aes-xts-plain64", whole, false),
+        // Other modes have no halves.
+        ("luks2", "aes-cbc-essiv:sha256", halves, false),
+    ] {
+        fs::write(path("volume"), volume_key).unwrap();
+        let image = path("image");
+        let _ = fs::remove_file(&image);
+        sparse_file(Path::new(&image), 24 << 20);
+        tool(
+            "sh",
+            &[
+                &"-c",
+                &format,
+                &kind,
+                &cipher,
+                &path("volume"),
+                &image,
+                &path("key"),
+            ],
+        );
+        let args = ["serve", &image, "--key-file", &path("key"), "--run", "true"];
+        let ended = run_luks(&args, b"");
+        assert_eq!(ended.code, Some(0), "{kind} {cipher}: {ended:?}");
+        let warned = ended.stderr.contains("halves of its XTS key are equal");
+        assert_eq!(warned, weak, "{kind} {cipher}: {ended:?}");
+    }
+}
+
+#[test]
 fn tries_are_counted() {
     if !has_xz() {
         return;

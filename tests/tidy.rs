@@ -258,7 +258,13 @@ fn the_documents_are_there_and_the_readme_names_every_verb() {
 
 #[test]
 fn scripts_can_be_run() {
-    for script in [".ci/run", "tools/test", "tools/vm-run", "tools/uml-run"] {
+    for script in [
+        ".ci/run",
+        "tools/test",
+        "tools/vm-run",
+        "tools/vm-crypto-modules",
+        "tools/uml-run",
+    ] {
         let mode = fs::metadata(root().join(script))
             .unwrap()
             .permissions()

@@ -19,7 +19,7 @@ use std::time::Instant;
 use combinations::Combination;
 use common::skipped;
 use device::{Backing, Mapper, Pages};
-use nbdcrypt::cipher::{CipherSpec, IvOptions, SectorCipher};
+use nbdcrypt::cipher::{CipherSpec, CpuEngine, IvOptions, SectorCipher};
 use nbdcrypt::units::SectorSize;
 
 /// Two of the largest sectors on each side of a number's wrap.
@@ -64,6 +64,8 @@ struct Findings {
     specs_equal: BTreeSet<String>,
     /// Why one is an exception, and which are.
     excepted: BTreeMap<(Outcome, &'static str), BTreeSet<String>>,
+    /// How the kernel said no.
+    refusals: BTreeMap<String, usize>,
     surprises: BTreeMap<(Outcome, String), usize>,
 }
 
@@ -78,13 +80,21 @@ fn the_kernel_and_we_agree() {
     let start = Instant::now();
     let absent = absent_ciphers(&mapper, &backing);
     println!("not in this kernel: {}", absent.join(" "));
+    println!("our engine: {}", CpuEngine::in_use().name());
     let mut findings = Findings::default();
     let combinations = combinations::all(VOLUME_SECTORS, &absent);
     for (index, combination) in combinations.into_iter().enumerate() {
         if index.is_multiple_of(500) {
             println!("{index} combinations after {} s", start.elapsed().as_secs());
         }
-        let outcome = ask(&mapper, &backing, &combination);
+        let kernel = mapper.load(VOLUME_SECTORS, &table(&combination, &backing.device));
+        if let Err(e) = &kernel {
+            *findings
+                .refusals
+                .entry(refusal(e, &combination))
+                .or_default() += 1;
+        }
+        let outcome = ask(kernel, &mapper, &backing, &combination);
         findings.note(&combination, outcome);
     }
     findings.print(start.elapsed().as_secs());
@@ -112,8 +122,34 @@ fn absent_ciphers(mapper: &Mapper, backing: &Backing) -> Vec<&'static str> {
     absent
 }
 
-fn ask(mapper: &Mapper, backing: &Backing, combination: &Combination) -> Outcome {
-    let kernel = mapper.load(VOLUME_SECTORS, &table(combination, &backing.device));
+/// How the kernel said no. One that can't just now has refused nothing, and would hide what should
+/// have been compared.
+fn refusal(error: &io::Error, combination: &Combination) -> String {
+    let code = error.raw_os_error();
+    let failures = [
+        libc::ENOMEM,
+        libc::EBUSY,
+        libc::EAGAIN,
+        libc::EINTR,
+        libc::EIO,
+        libc::ENXIO,
+        libc::EPERM,
+        libc::ENOTTY,
+    ];
+    assert!(
+        code.is_some_and(|code| !failures.contains(&code)),
+        "{} wasn't refused, it failed: {error}",
+        combination.spec
+    );
+    error.to_string()
+}
+
+fn ask(
+    kernel: io::Result<()>,
+    mapper: &Mapper,
+    backing: &Backing,
+    combination: &Combination,
+) -> Outcome {
     let ours = cipher(combination);
     match (kernel, &ours) {
         (Ok(()), _) => {}
@@ -243,6 +279,9 @@ impl Findings {
         println!("combinations equal both ways, by cipher and mode:");
         for ((cipher, mode), count) in &self.equal {
             println!("  {cipher} {mode}: {count}");
+        }
+        for (why, count) in &self.refusals {
+            println!("refused by the kernel: {why}: {count}");
         }
         for ((outcome, why), specs) in &self.excepted {
             let specs = specs.iter().map(String::as_str).collect::<Vec<_>>();
