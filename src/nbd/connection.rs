@@ -81,7 +81,7 @@ struct Lane<'a> {
     caught_up: Instant,
     /// Taking on a request may have waited for a device.
     waited: bool,
-    /// The socket takes no more replies for now.
+    /// The socket took less than it was offered, and has not become writable since.
     backed_up: bool,
     spin: Spin,
     /// What moves data while this lane does other things; made when it is first needed.
