@@ -40,10 +40,10 @@ fn ciphers_has_a_row_for_every_size_and_direction() {
         let number = |name: &str| row[name].as_f64().expect(name);
         assert!(number("bytes_per_s") > 1e4, "{row}");
         assert!(number("cpu_s") > 0.0, "{row}");
-        // The CPU can't have taken more time than the clock says: within what is lost to noise, the
-        // bytes a second of CPU time are no fewer than the slowest slices'.
-        let per_cpu_s = number("measured_bytes") / number("cpu_s");
-        assert!(per_cpu_s > number("bytes_per_s") / 3.0, "{row}");
+        // One is the median slice, the other all of them, by one clock that others' work on the
+        // machine doesn't move.
+        let ratio = number("measured_bytes") / number("cpu_s") / number("bytes_per_s");
+        assert!((0.5..2.0).contains(&ratio), "{ratio}: {row}");
         shapes.insert((
             row["sector_size_bytes"].as_u64(),
             row["request_bytes"].as_u64(),
@@ -110,7 +110,12 @@ fn ciphers_agrees_with_the_library_timed_from_outside() {
 #[test]
 fn ciphers_are_refused_by_name() {
     for (args, code, word) in [
-        (&["--cipher", "rot13-xts-plain64"][..], 4, "rot13"),
+        (&["--cipher", "rot13-xts-plain64"][..], 4, "no cipher rot13"),
+        (&["--cipher", "aes-xts-plainest"], 4, "no IV plainest"),
+        (&["--cipher", "aes-gcm-plain64"], 4, "no mode gcm"),
+        (&["--cipher", "aes-cbc-essiv"], 4, "essiv needs a hash"),
+        (&["--cipher", ""], 1, "no cipher specification"),
+        (&["--cipher", "aes:4294967295-cbc-lmk"], 1, "keys"),
         (
             &["--cipher", "aes-xts-plain64", "--key-size", "128"],
             4,

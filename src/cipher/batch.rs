@@ -122,31 +122,6 @@ impl BlockCipherEncClosure for EncryptBlocks<'_> {
     }
 }
 
-/// What AES runs on here: `vaes512`, `vaes256`, `aesni`, `armv8` or `soft` (constant time, slow).
-pub fn backend_name() -> &'static str {
-    struct Width<'a>(&'a mut usize);
-    impl BlockSizeUser for Width<'_> {
-        type BlockSize = U16;
-    }
-    impl BlockCipherEncClosure for Width<'_> {
-        fn call<B: BlockCipherEncBackend<BlockSize = U16>>(self, _: &B) {
-            *self.0 = B::ParBlocksSize::USIZE;
-        }
-    }
-
-    // The crate tells only whether hardware is used; which of it shows in the width.
-    let mut width = 0;
-    let key = [0; 16].into();
-    <aes::Aes128Enc as cipher::KeyInit>::new(&key).encrypt_with_backend(Width(&mut width));
-    match width {
-        _ if !aes::hardware_accelerated() => "soft",
-        64 => "vaes512",
-        30 => "vaes256",
-        _ if cfg!(target_arch = "aarch64") => "armv8",
-        _ => "aesni",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use aes::Aes128;
@@ -166,22 +141,6 @@ mod tests {
             }
             assert_eq!(blocks, expected, "{count} blocks");
         }
-    }
-
-    #[test]
-    fn the_backend_is_the_one_this_cpu_has() {
-        let expected = match () {
-            () if !aes::hardware_accelerated() => "soft",
-            #[cfg(target_arch = "x86_64")]
-            () if !std::is_x86_feature_detected!("vaes") => "aesni",
-            #[cfg(target_arch = "x86_64")]
-            () if !std::is_x86_feature_detected!("avx512f") => "vaes256",
-            #[cfg(target_arch = "x86_64")]
-            () => "vaes512",
-            #[cfg(not(target_arch = "x86_64"))]
-            () => "armv8",
-        };
-        assert_eq!(backend_name(), expected);
     }
 }
 

@@ -29,7 +29,6 @@ mod wide_iv;
 mod x86;
 mod xts;
 
-pub use batch::backend_name;
 pub use camellia::Camellia;
 pub use cpu::CpuEngine;
 pub use many_blocks::Registers;

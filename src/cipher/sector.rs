@@ -7,6 +7,7 @@ use cipher::{BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
 use subtle::ConstantTimeEq;
 
 use super::adiantum::Adiantum;
+use super::block;
 use super::cbc::Cbc;
 use super::cpu::CpuEngine;
 use super::hctr2::Hctr2;
@@ -183,9 +184,42 @@ fn pair<'inp, 'out>(source: &'inp [u8], target: &'out mut [u8]) -> InOutBuf<'inp
     InOutBuf::new(source, target).expect("source and target have one length")
 }
 
-/// "Not supported", by name: what every cipher says that dm-crypt may know and we don't.
+/// "Not supported", by name and with the part that isn't: what every cipher says that dm-crypt may
+/// know and we don't.
 pub(super) fn unsupported(spec: &CipherSpec) -> Error {
-    Error::device(format!("cipher {spec} is not supported"))
+    const MODES: [&str; 8] = [
+        "cbc", "xts", "ecb", "ctr", "lrw", "pcbc", "adiantum", "hctr2",
+    ];
+    const IVS: [&str; 9] = [
+        "plain",
+        "plain64",
+        "plain64be",
+        "essiv",
+        "benbi",
+        "null",
+        "lmk",
+        "tcw",
+        "eboiv",
+    ];
+    let ciphers = ["xchacha12,aes", "xchacha20,aes", "cipher_null"];
+    let cipher = spec.cipher();
+    let mode = spec.mode();
+    let iv = spec.iv();
+    let why = if mode.is_none() {
+        "it isn't one cipher in one mode".to_owned()
+    } else if block::block_bytes(cipher).is_none() && !ciphers.contains(&cipher) {
+        format!("there is no cipher {cipher} here")
+    } else if let Some(mode) = mode.filter(|mode| !MODES.contains(mode)) {
+        format!("there is no mode {mode} here")
+    } else if let Some(iv) = iv.filter(|iv| !IVS.contains(iv) && *iv != "elephant") {
+        format!("there is no IV {iv} here")
+    } else if iv == Some("essiv") && spec.iv_options().is_none() {
+        "essiv needs a hash, as in essiv:sha256".to_owned()
+    } else {
+        "its parts don't go together".to_owned()
+    };
+    Error::device(format!("cipher {spec} is not supported: {why}"))
+        .hint("a spelling as in aes-xts-plain64, in small letters")
 }
 
 /// What turns `spec` and `key` into a cipher on `engine`, which is here.

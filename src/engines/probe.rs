@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use crate::cipher::{CpuEngine, backend_name};
+use crate::cipher::CpuEngine;
 
 const NOT_LOADED_YET: &str = "its module is installed and not loaded yet";
 
@@ -18,19 +18,15 @@ const AF_ALG: AddressFamily = AddressFamily::from_raw(38);
 /// CAP_SYS_ADMIN's bit; Linux `include/uapi/linux/capability.h`.
 const CAP_SYS_ADMIN: u32 = 21;
 
-/// What the ciphers run on: the kernels of our own that this CPU can run, the one in use first
-/// named, else what the `aes` crate finds.
+/// What the ciphers run on, and what else of it `--engine` can force on this CPU.
 pub(super) fn cpu() -> Found {
-    let kernels: Vec<_> = CpuEngine::ALL
-        .into_iter()
-        .filter(|engine| *engine != CpuEngine::Soft && engine.is_here())
-        .map(CpuEngine::name)
-        .collect();
-    Ok(match (kernels.is_empty(), backend_name()) {
-        (false, _) => format!("AES by {}, of {}", CpuEngine::in_use(), kernels.join(", ")),
-        (true, "soft") => "portable code only: no AES instructions".to_owned(),
-        (true, backend) => format!("AES by {backend}"),
-    })
+    let here = CpuEngine::ALL.into_iter().filter(|engine| engine.is_here());
+    let names: Vec<_> = here.map(CpuEngine::name).collect();
+    Ok(format!(
+        "AES by {}, of {}",
+        CpuEngine::in_use(),
+        names.join(", ")
+    ))
 }
 
 /// The kernel's crypto API for programs, the way to its hardware drivers.

@@ -5,16 +5,18 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Slices of a measurement; its result is their median.
-const SLICES: usize = 7;
+/// How long a slice lasts: well under what a scheduler gives one thread at a time, so that most
+/// slices are free of others' work.
+const SLICE_S: f64 = 0.001;
 
-/// How long a slice lasts.
-const SLICE: Duration = Duration::from_millis(28);
+/// How long a measurement lasts, and how many slices it has at least where a call is longer.
+const MEASUREMENT: Duration = Duration::from_millis(200);
+const SLICES_MIN: usize = 7;
 
 /// What was seen of some work, over all slices but for the medians.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measured {
-    /// Calls a second, by the wall clock: the median of the slices.
+    /// Calls a second of this thread's CPU time: the median of the slices.
     pub(super) calls_per_s: f64,
     /// Ticks of the time stamp counter a call, the median; `None` where there is none.
     pub(super) ticks_per_call: Option<f64>,
@@ -27,25 +29,25 @@ pub(super) struct Measured {
 /// Calls `work` over and over for about a fifth of a second, after some calls that aren't counted.
 pub(super) fn measure(mut work: impl FnMut()) -> Measured {
     let calls = calls_of_a_slice(&mut work);
-    let mut seconds = [0.0; SLICES];
-    let mut ticks = [0.0; SLICES];
-    let cpu_before = thread_cpu_s();
-    for (seconds, ticks) in seconds.iter_mut().zip(&mut ticks) {
-        let (started, ticks_before) = (Instant::now(), ticks_now());
+    let (mut seconds, mut ticks) = (Vec::new(), Vec::new());
+    let started = Instant::now();
+    while seconds.len() < SLICES_MIN || started.elapsed() < MEASUREMENT {
+        let (cpu_before, ticks_before) = (thread_cpu_s(), ticks_now());
         for _ in 0..calls {
             work();
         }
-        let ticks_taken = ticks_now()
-            .zip(ticks_before)
-            .map(|(now, before)| now.wrapping_sub(before));
-        *seconds = started.elapsed().as_secs_f64();
-        *ticks = ticks_taken.unwrap_or_default() as f64;
+        ticks.extend(
+            ticks_now()
+                .zip(ticks_before)
+                .map(|(now, before)| now.wrapping_sub(before) as f64),
+        );
+        seconds.push(thread_cpu_s() - cpu_before);
     }
     Measured {
-        calls_per_s: calls as f64 / median(seconds),
-        ticks_per_call: ticks_now().map(|_| median(ticks) / calls as f64),
-        calls: calls * SLICES as u64,
-        cpu_s: thread_cpu_s() - cpu_before,
+        calls: calls * seconds.len() as u64,
+        cpu_s: seconds.iter().sum(),
+        calls_per_s: calls as f64 / median(seconds).unwrap_or(f64::NAN),
+        ticks_per_call: median(ticks).map(|ticks| ticks / calls as f64),
     }
 }
 
@@ -59,22 +61,22 @@ pub(super) fn thread_cpu_s() -> f64 {
 fn calls_of_a_slice(work: &mut impl FnMut()) -> u64 {
     let mut calls = 1_u64;
     loop {
-        let started = Instant::now();
+        let (started, cpu_before) = (Instant::now(), thread_cpu_s());
         for _ in 0..calls {
             work();
         }
-        let taken = started.elapsed();
-        if taken >= SLICE / 8 || calls >= 1 << 30 {
-            let wanted = calls as f64 * SLICE.as_secs_f64() / taken.as_secs_f64().max(1e-9);
-            return (wanted as u64).max(1);
+        let taken_s = thread_cpu_s() - cpu_before;
+        let long_enough = taken_s >= SLICE_S / 2.0 || started.elapsed() >= MEASUREMENT;
+        if long_enough || calls >= 1 << 30 {
+            return ((calls as f64 * SLICE_S / taken_s.max(SLICE_S / 64.0)) as u64).max(1);
         }
         calls *= 2;
     }
 }
 
-fn median(mut slices: [f64; SLICES]) -> f64 {
+fn median(mut slices: Vec<f64>) -> Option<f64> {
     slices.sort_by(f64::total_cmp);
-    slices[SLICES / 2]
+    slices.get(slices.len() / 2).copied()
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -94,23 +96,23 @@ mod tests {
 
     #[test]
     fn work_of_known_length_is_measured_as_that_long() {
-        let pause = Duration::from_millis(4);
         let mut calls = 0;
         let measured = measure(|| {
             calls += 1;
-            std::thread::sleep(pause);
+            // The clock itself is read in less than a hundredth of this.
+            let started = thread_cpu_s();
+            while thread_cpu_s() - started < 0.0002 {}
         });
-        // A sleep takes at least what it was asked for, so there is a bound on one side only; and
-        // it costs next to no CPU time, on the other.
-        assert!(measured.calls_per_s <= 250.0, "{measured:?}");
+        assert!(
+            (2500.0..=5000.0).contains(&measured.calls_per_s),
+            "{measured:?}"
+        );
         assert!(
             measured.calls >= 7 && measured.calls < calls,
             "{measured:?}"
         );
-        assert!(
-            measured.cpu_s < measured.calls as f64 * 0.004 / 2.0,
-            "{measured:?}"
-        );
+        let per_cpu_s = measured.calls as f64 / measured.cpu_s;
+        assert!((2500.0..=5000.0).contains(&per_cpu_s), "{measured:?}");
         assert_eq!(
             measured.ticks_per_call.is_some(),
             cfg!(target_arch = "x86_64")
