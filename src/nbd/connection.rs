@@ -363,8 +363,7 @@ impl<'a> Lane<'a> {
                 }
             }
         }
-        self.link.submitting();
-        device.submit(request, Arc::clone(self.link) as Arc<dyn Completions>);
+        device.submit(request, self.submitting());
     }
 
     fn ring_in_flight(&self) -> usize {
@@ -399,11 +398,13 @@ impl<'a> Lane<'a> {
         if !is_large || request.operation != Operation::Read || self.input.header().is_none() {
             return Some(request);
         }
+        self.shared.device.share(request, || self.submitting())
+    }
+
+    /// Counts a request that is about to be submitted; where it ends.
+    fn submitting(&self) -> Arc<dyn Completions> {
         self.link.submitting();
-        let completions = Arc::clone(self.link) as Arc<dyn Completions>;
-        let request = self.shared.device.share(request, completions)?;
-        self.link.not_submitted();
-        Some(request)
+        Arc::clone(self.link) as Arc<dyn Completions>
     }
 
     fn block_status(&self, header: &RequestHeader, one: bool) -> Reply {

@@ -157,11 +157,6 @@ impl Link {
         self.lock().in_flight += 1;
     }
 
-    /// Takes the last [`Self::submitting`] back.
-    pub(super) fn not_submitted(&self) {
-        self.lock().in_flight -= 1;
-    }
-
     /// Queues the lane's replies and sends what the socket takes. Returns what has been released,
     /// and whether the socket takes no more.
     pub(super) fn send(&self, replies: &mut VecDeque<Reply>) -> (Held, bool) {

@@ -17,7 +17,7 @@ use crate::buffer::{Buffer, BufferPool};
 use crate::limits;
 use crate::storage::{Extent, Storage};
 use crate::units::SectorSize;
-use crate::volume::{Volume, VolumeAbout};
+use crate::volume::{Segment, Volume, VolumeAbout};
 
 /// What is written from a caller's memory is encrypted and written this many bytes at a time: they
 /// are still in the second-level cache when the kernel takes them.
@@ -105,7 +105,7 @@ impl Device {
         Arc::new(Self {
             can_trim: options.allow_discards && !options.read_only && storage.can_discard(),
             read_only: options.read_only,
-            io: options.io,
+            io: io_of(&*storage, options.io),
             volume,
             storage,
             buffers: BufferPool::new(limits::BUFFER_BYTES_MAX),
@@ -139,14 +139,9 @@ impl Device {
         self.can_trim
     }
 
-    /// How its storage is to be read and written: as was asked for, where that can be.
+    /// How its storage is read and written: as was asked for, where that can be.
     pub fn io(&self) -> IoMode {
-        match self.io {
-            // Nothing to wait for, and the kernel hands what a ring is asked for to its workers.
-            IoMode::Auto if self.storage.is_in_memory() => IoMode::Plain,
-            io if self.ring_file().is_some() => io,
-            _ => IoMode::Plain,
-        }
+        self.io
     }
 
     /// Whether an io_uring can be had for it.
@@ -241,9 +236,7 @@ impl Device {
     pub fn write_from(&self, data: &[u8], offset_bytes: u64) -> Option<io::Result<()>> {
         let len_bytes = u32::try_from(data.len()).ok()?;
         let span = self.span(offset_bytes, len_bytes);
-        let segment = &self.volume.segments[self.volume.segment_index_at(offset_bytes)];
-        let fits = span.end_bytes() <= segment.start_bytes + segment.len_bytes;
-        if self.read_only || span.head_partial || span.tail_partial || !fits {
+        if self.read_only || span.is_partial() || self.only_segment(span).is_none() {
             return None;
         }
         let request = Request {
@@ -288,13 +281,13 @@ impl Device {
     pub fn share(
         self: &Arc<Self>,
         request: Request,
-        completions: Arc<dyn Completions>,
+        completions: impl FnOnce() -> Arc<dyn Completions>,
     ) -> Option<Request> {
         if self.busy.fetch_add(1, Ordering::Relaxed) >= self.cores {
             self.busy.fetch_sub(1, Ordering::Relaxed);
             return Some(request);
         }
-        self.push(request, completions, true);
+        self.push(request, completions(), true);
         None
     }
 
@@ -309,6 +302,12 @@ impl Device {
         self.storage.file_at(0, 0).map(|(file, _)| file)
     }
 
+    /// The segment that holds all of a span, if one does.
+    fn only_segment(&self, span: Span) -> Option<&Segment> {
+        let segment = &self.volume.segments[self.volume.segment_index_at(span.start_bytes)];
+        (span.end_bytes() <= segment.start_bytes + segment.len_bytes).then_some(segment)
+    }
+
     /// Begins a request that a ring will move, and encrypts it if it writes: where its sectors lie
     /// in the file, and the claim to them. `None`, and nothing has happened, where it isn't whole
     /// sectors of one segment, may not be, or has to wait for another.
@@ -320,18 +319,15 @@ impl Device {
             return None;
         }
         let span = self.span(request.offset_bytes, request.len_bytes);
-        if !reads && (span.head_partial || span.tail_partial) {
+        if writes && span.is_partial() {
             return None;
         }
-        let segment = &self.volume.segments[self.volume.segment_index_at(span.start_bytes)];
-        if span.end_bytes() > segment.start_bytes + segment.len_bytes {
-            return None;
-        }
+        let segment = self.only_segment(span)?;
         let below_bytes = segment.storage_offset_bytes + (span.start_bytes - segment.start_bytes);
         let (_, file_offset_bytes) = self.storage.file_at(below_bytes, span.len_bytes)?;
         let entry = self.enter_if_free(request)?;
         self.begin();
-        if !reads {
+        if writes {
             self.below().encrypt(request);
         }
         Some((file_offset_bytes, entry))
@@ -581,6 +577,16 @@ impl Awake<'_> {
 impl Drop for Awake<'_> {
     fn drop(&mut self) {
         self.0.busy.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The way to read and write `storage` where `wanted` was asked for.
+fn io_of(storage: &dyn Storage, wanted: IoMode) -> IoMode {
+    match wanted {
+        // Nothing to wait for, and the kernel hands what a ring is asked for to its workers.
+        IoMode::Auto if storage.is_in_memory() => IoMode::Plain,
+        _ if storage.file_at(0, 0).is_none() => IoMode::Plain,
+        wanted => wanted,
     }
 }
 

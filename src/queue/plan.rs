@@ -41,6 +41,11 @@ impl Span {
         self.start_bytes + self.len_bytes
     }
 
+    /// Whether the range ends or begins inside a sector.
+    pub(super) fn is_partial(&self) -> bool {
+        self.head_partial || self.tail_partial
+    }
+
     /// The whole sectors that lie entirely inside the range: start and end in bytes, start ≤ end.
     pub(super) fn interior(&self, sector: SectorSize) -> (u64, u64) {
         let sector = sector.bytes_u64();
