@@ -56,7 +56,7 @@ impl Iv {
     }
 }
 
-fn xts_sector<C>(key: &[u8], iv: [u8; 16], sector: &mut [u8])
+pub(super) fn xts_sector<C>(key: &[u8], iv: [u8; 16], sector: &mut [u8])
 where
     C: KeyInit + BlockCipherEncrypt + BlockCipherDecrypt + BlockSizeUser<BlockSize = U16>,
 {
@@ -65,7 +65,7 @@ where
     xts_mode::Xts128::new(cipher(data), cipher(tweak)).encrypt_sector(sector, iv.into());
 }
 
-fn cbc_sector<C>(key: &[u8], iv: [u8; 16], sector: &mut [u8])
+pub(super) fn cbc_sector<C>(key: &[u8], iv: [u8; 16], sector: &mut [u8])
 where
     C: KeyInit + BlockCipherEncrypt + BlockSizeUser<BlockSize = U16>,
 {

@@ -2,7 +2,6 @@
 //! ciphers of other crates, a sector at a time.
 
 use camellia::{Camellia128, Camellia192, Camellia256};
-use cbc::cipher::{BlockModeEncrypt, InnerIvInit};
 use cipher::consts::U16;
 use cipher::{BlockCipherDecrypt, BlockCipherEncrypt, BlockSizeUser, KeyInit};
 use nbdcrypt::cipher::{CipherSpec, CpuEngine, IvOptions, SectorCipher};
@@ -10,26 +9,7 @@ use nbdcrypt::units::SectorSize;
 use serpent::Serpent;
 use twofish::Twofish;
 
-fn xts_sector<C>(key: &[u8], iv: [u8; 16], sector: &mut [u8])
-where
-    C: KeyInit + BlockCipherEncrypt + BlockCipherDecrypt + BlockSizeUser<BlockSize = U16>,
-{
-    let (data, tweak) = key.split_at(key.len() / 2);
-    let cipher = |key| C::new_from_slice(key).expect("a key of its length");
-    xts_mode::Xts128::new(cipher(data), cipher(tweak)).encrypt_sector(sector, iv.into());
-}
-
-fn cbc_sector<C>(key: &[u8], iv: [u8; 16], sector: &mut [u8])
-where
-    C: KeyInit + BlockCipherEncrypt + BlockSizeUser<BlockSize = U16>,
-{
-    let cipher = C::new_from_slice(key).expect("a key of its length");
-    let mut chain = cbc::Encryptor::<C>::inner_iv_init(cipher, &iv.into());
-    for block in sector.chunks_exact_mut(16) {
-        let block: &mut [u8; 16] = block.try_into().expect("16 bytes");
-        chain.encrypt_block(block.into());
-    }
-}
+use super::oracle::{cbc_sector, xts_sector};
 
 fn check<C>(cipher: &str, key_bytes: usize)
 where
