@@ -25,15 +25,15 @@ pub(crate) const fn material_bytes(key_bytes: u32) -> u64 {
 /// Errors: `Device` where that was not asked for, or the text is no specification.
 pub(crate) fn is_null_cipher(what: &str, cipher: &str, allow_null_cipher: bool) -> Result<bool> {
     let spec = CipherSpec::parse(cipher)?;
-    let null = spec.is_null();
+    // In other modes the null cipher isn't the identity; they are refused as any unknown cipher.
+    let null = spec.is_null() && spec.mode() == Some("ecb");
     if null && !allow_null_cipher {
         return Err(Error::device(format!(
             "{what} uses the null cipher {spec}, which encrypts nothing"
         ))
         .hint("--allow-null-cipher, if that is known and meant"));
     }
-    // In other modes the null cipher isn't the identity; they are refused as any unknown cipher.
-    Ok(null && spec.mode() == Some("ecb"))
+    Ok(null)
 }
 
 /// The area of a key slot, as the header states it.
